@@ -1,0 +1,101 @@
+/**
+ * The table `event_outbox`: claim, settle, and the statements of the jobs.
+ */
+import * as Context from "effect/Context"
+import type * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
+import type { DatabaseError, SchemaError } from "./Errors.js"
+
+/** A claimed row. It stays locked by the worker's transaction until that settles or rolls back. */
+export interface OutboxRow {
+  /** A bigint as text: larger than a double holds. */
+  readonly seq: string
+  readonly id: string
+  readonly channel: string | undefined
+  readonly eventType: string | undefined
+  readonly aggregateType: string | undefined
+  readonly aggregateId: string | undefined
+  /** `payload::text`; `undefined` when `payloadBytes` is over the limit (it was not loaded). */
+  readonly payload: string | undefined
+  /** Length of `payload::text` in bytes. */
+  readonly payloadBytes: number
+  /** `headers::text`; `undefined` for the empty object. */
+  readonly headers: string | undefined
+  /** Message-level failures so far, before this try. */
+  readonly attempts: number
+  /** `created_at`, in whole seconds since 1970. */
+  readonly createdAtSeconds: number
+  /** Age of the row at the claim, by the database's clock. */
+  readonly ageSeconds: number
+}
+
+/** A row whose message was refused: attempts + 1, the reason, and a retry time or the dead letter, decided in SQL. */
+export interface FailedRow {
+  readonly seq: string
+  readonly reason: string
+  /** True when no retry can help (over-size by our own limit is not such a case: it follows the retries). */
+  readonly dead: boolean
+}
+
+/** A live notification that goes to the table, since the broker can't take it now or it can't be a message at all. */
+export type LiveRow =
+  /** Pending: the relay publishes it from here. `attempts` is 1 and `reason` set when the broker refused it once. */
+  | {
+      readonly kind: "pending"
+      readonly id: string
+      readonly channel: string
+      readonly payload: string
+      readonly refused: string | undefined
+    }
+  /** A dead letter: not JSON. `payload` is kept as a JSON string. */
+  | {
+      readonly kind: "dead"
+      readonly id: string
+      readonly channel: string
+      readonly payload: string
+      readonly reason: string
+    }
+
+/** One worker's own connection: one transaction at a time, `claim` → `settle` or `rollback`. */
+export interface OutboxWorker {
+  /**
+   * BEGIN and the claim: up to `limit` due rows in `seq` order, none whose aggregate has an earlier row that waits or is
+   * in other hands. An empty answer has already ended the transaction. `full` also looks at retries that fell due and
+   * at rows below the low-water mark.
+   */
+  readonly claim: (options: {
+    readonly limit: number
+    readonly full: boolean
+  }) => Effect.Effect<ReadonlyArray<OutboxRow>, DatabaseError>
+  /** Marks the processed, records the failed, COMMITs. After an error the outcome is unknown, and the session is to be reopened. */
+  readonly settle: (batch: {
+    readonly processed: ReadonlyArray<string>
+    readonly failed: ReadonlyArray<FailedRow>
+  }) => Effect.Effect<void, DatabaseError>
+  /** ROLLBACK: every claimed row is free again, unchanged. */
+  readonly rollback: Effect.Effect<void, DatabaseError>
+}
+
+export class Outbox extends Context.Tag("pg-listener/Outbox")<
+  Outbox,
+  {
+    /** A worker's connection; closes with the scope, bounded in time. */
+    readonly openWorker: Effect.Effect<OutboxWorker, DatabaseError, Scope.Scope>
+    /** Whether the tables are there in the version this program needs. */
+    readonly verifySchema: Effect.Effect<void, SchemaError | DatabaseError>
+    /** For each notification: is there a row of the same channel and content (promise 2)? */
+    readonly matchRows: (
+      notifications: ReadonlyArray<{ readonly channel: string; readonly payload: string }>
+    ) => Effect.Effect<ReadonlyArray<boolean>, DatabaseError>
+    /** Inserts live notifications as rows; a row whose id is there already is left alone. */
+    readonly insertLive: (rows: ReadonlyArray<LiveRow>) => Effect.Effect<void, DatabaseError>
+    /** Moves the low-water mark up, as far as no row below it can still turn up (see docs/design.md). */
+    readonly advanceLowWater: Effect.Effect<void, DatabaseError>
+    /** How many rows created at or after this time (epoch milliseconds) are pending; counts to 100,000 at most. */
+    readonly countPendingSince: (epochMillis: number) => Effect.Effect<number, DatabaseError>
+    /** How many due, never tried rows are older than `PG_LISTENER_SWEEP_AFTER` and in nobody's hands; counts to 10,000 at most. */
+    readonly countOverdue: Effect.Effect<number, DatabaseError>
+    /** Deletes rows processed longer ago than `PG_LISTENER_RETENTION`, in small batches; returns how many. */
+    readonly cleanUp: Effect.Effect<number, DatabaseError>
+  }
+>() {}
