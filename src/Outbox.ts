@@ -1,10 +1,23 @@
 /**
  * The table `event_outbox`: claim, settle, and the statements of the jobs.
  */
+import { SqlClient } from "@effect/sql/SqlClient"
 import * as Context from "effect/Context"
-import type * as Effect from "effect/Effect"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
 import type * as Scope from "effect/Scope"
+import { Database } from "./Database.js"
 import type { DatabaseError, SchemaError } from "./Errors.js"
+import { makeLiveRows } from "./internal/liveRows.js"
+import { outboxNames } from "./internal/outboxNames.js"
+import { openWorker } from "./internal/outboxWorker.js"
+import { verifySchema } from "./internal/verifySchema.js"
+import * as LowWater from "./LowWater.js"
+import * as Sql from "./OutboxSql.js"
+import { PgConnector } from "./PgConnector.js"
+import { Settings } from "./Settings.js"
 
 /** A claimed row. It stays locked by the worker's transaction until that settles or rolls back. */
 export interface OutboxRow {
@@ -27,6 +40,17 @@ export interface OutboxRow {
   readonly createdAtSeconds: number
   /** Age of the row at the claim, by the database's clock. */
   readonly ageSeconds: number
+}
+
+/** What one claim got. */
+export interface ClaimedBatch {
+  /** In `seq` order. When empty, the transaction has already ended. */
+  readonly rows: ReadonlyArray<OutboxRow>
+  /**
+   * Due rows were seen in the window that this claim could not have: locked elsewhere, or left out because an earlier
+   * row of their aggregate was. Whoever frees them rings nobody, so the worker looks again soon.
+   */
+  readonly contended: boolean
 }
 
 /** A row whose message was refused: attempts + 1, the reason, and a retry time or the dead letter, decided in SQL. */
@@ -66,7 +90,7 @@ export interface OutboxWorker {
   readonly claim: (options: {
     readonly limit: number
     readonly full: boolean
-  }) => Effect.Effect<ReadonlyArray<OutboxRow>, DatabaseError>
+  }) => Effect.Effect<ClaimedBatch, DatabaseError>
   /** Marks the processed, records the failed, COMMITs. After an error the outcome is unknown, and the session is to be reopened. */
   readonly settle: (batch: {
     readonly processed: ReadonlyArray<string>
@@ -98,4 +122,74 @@ export class Outbox extends Context.Tag("pg-listener/Outbox")<
     /** Deletes rows processed longer ago than `PG_LISTENER_RETENTION`, in small batches; returns how many. */
     readonly cleanUp: Effect.Effect<number, DatabaseError>
   }
->() {}
+>() {
+  static readonly layer: Layer.Layer<Outbox, never, Settings | PgConnector | Database | SqlClient> = Layer.effect(
+    this,
+    Effect.suspend(() => make)
+  )
+}
+
+const pendingCountedAtMost = 100_000
+const overdueCountedAtMost = 10_000
+
+/** Rows that one step of the clean-up looks at; each is a short transaction of its own. */
+const cleanUpStepRows = 5_000
+
+const make = Effect.gen(function* () {
+  const settings = yield* Settings
+  const connector = yield* PgConnector
+  const database = yield* Database
+  const sql = yield* SqlClient
+  const names = outboxNames(settings.schema)
+
+  const query = <R extends object>(operation: string, text: string, values: ReadonlyArray<unknown>) =>
+    database.query(operation, sql.unsafe<R>(text, values))
+
+  const lowWater = LowWater.make({
+    lastSeq: Effect.map(query<{ readonly seq: string }>("read the sequence", Sql.LAST_SEQ, [names.outbox]), ([row]) =>
+      BigInt(row?.seq ?? "0")
+    ),
+    openWriters: query<LowWater.OpenWriter>("read the open writers", Sql.OPEN_WRITERS, [names.outbox]),
+    firstReadyAbove: (mark) =>
+      Effect.map(
+        query<{ readonly seq: string }>("find the first ready row", Sql.firstReadyAbove(names), [String(mark)]),
+        ([row]) => Option.map(Option.fromNullable(row), ({ seq }) => BigInt(seq))
+      )
+  })
+
+  const countBy = (operation: string, text: string, values: ReadonlyArray<unknown>) =>
+    Effect.map(query<{ readonly count: number }>(operation, text, values), ([row]) => row?.count ?? 0)
+
+  const cleanUp = Effect.gen(function* () {
+    const retentionMillis = Duration.toMillis(settings.retention)
+    let after = "0"
+    let deleted = 0
+    while (true) {
+      const [step] = yield* query<{ readonly last: string | null; readonly deleted: number; readonly done: boolean }>(
+        "clean up",
+        Sql.cleanUpStep(names),
+        [after, retentionMillis, cleanUpStepRows]
+      )
+      deleted += step?.deleted ?? 0
+      if (step === undefined || step.last === null || step.done) return deleted
+      after = step.last
+    }
+  })
+
+  return {
+    // The new session may be on another server than the one the mark was read from.
+    openWorker: Effect.tap(openWorker({ connector, settings, names, lowWaterMark: lowWater.mark }), () =>
+      Effect.sync(lowWater.reset)
+    ),
+    verifySchema: database.query("inspect the schema", verifySchema(sql, settings.schema, names)),
+    ...makeLiveRows({ query, names, maxAttempts: settings.maxAttempts }),
+    advanceLowWater: lowWater.advance,
+    countPendingSince: (epochMillis) =>
+      countBy("count pending rows", Sql.countPendingSince(names), [epochMillis, pendingCountedAtMost]),
+    countOverdue: countBy("count overdue rows", Sql.countOverdue(names), [
+      Duration.toMillis(settings.sweepAfter),
+      overdueCountedAtMost
+    ]),
+    cleanUp
+  } satisfies Outbox["Type"]
+})

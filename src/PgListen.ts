@@ -1,11 +1,23 @@
 /**
  * The LISTEN side: one dedicated session on every channel, reconnected for as long as it makes sense.
  */
+import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Data from "effect/Data"
-import type * as Effect from "effect/Effect"
-import type * as Stream from "effect/Stream"
-import type { ListenExhausted } from "./Errors.js"
+import * as DateTime from "effect/DateTime"
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Fiber from "effect/Fiber"
+import * as Layer from "effect/Layer"
+import * as Option from "effect/Option"
+import type * as Scope from "effect/Scope"
+import * as Stream from "effect/Stream"
+import { ListenError, ListenExhausted } from "./Errors.js"
+import { type ListenSession, type OpenListenSession, openListenSession } from "./internal/listenSession.js"
+import { makeNotificationBuffer } from "./internal/notificationBuffer.js"
+import { PgConnector } from "./PgConnector.js"
+import { reconnectLimit, reconnectLimited } from "./Reconnect.js"
+import { Settings } from "./Settings.js"
 
 /**
  * What the session tells.
@@ -20,7 +32,10 @@ export type ListenEvent = Data.TaggedEnum<{
 }>
 export const ListenEvent = Data.taggedEnum<ListenEvent>()
 
-/** `disconnectedAt` in epoch milliseconds: when the session was lost; `undefined` while connected or never connected. */
+/**
+ * `disconnectedAt` in epoch milliseconds: when the session was lost (for one that stopped answering: its last answer);
+ * `undefined` while connected or never connected.
+ */
 export interface ListenStatus {
   readonly connected: boolean
   readonly disconnectedAt: number | undefined
@@ -39,4 +54,188 @@ export class PgListen extends Context.Tag("pg-listener/PgListen")<
      */
     readonly isLiveOwner: Effect.Effect<boolean>
   }
->() {}
+>() {
+  static readonly layer: Layer.Layer<PgListen, never, Settings | PgConnector> = Layer.effect(
+    this,
+    Effect.gen(function* () {
+      const settings = yield* Settings
+      const connector = yield* PgConnector
+      const channels = [...new Set([...settings.routes.channels, settings.wakeChannel])]
+      const { heartbeatInterval, heartbeatTimeout, schema } = settings
+      const open = openListenSession({ connector, channels, schema, answerTimeout: heartbeatTimeout })
+      return makePgListen({ open, channels, heartbeatInterval, heartbeatTimeout })
+    })
+  )
+}
+
+export interface PgListenOptions {
+  readonly open: OpenListenSession
+  readonly channels: ReadonlyArray<string>
+  readonly heartbeatInterval: Duration.Duration
+  readonly heartbeatTimeout: Duration.Duration
+}
+
+/** A session in use, and what is known of the live owner's lock on it. */
+interface Current {
+  readonly session: ListenSession
+  readonly scope: Scope.Scope
+  held: boolean
+  trying: Fiber.RuntimeFiber<void> | undefined
+  nextTryAtMillis: number
+}
+
+/** A lock held by another process is asked for at most once in this time. */
+const lockTryMillis = 1000
+
+const iso = (epochMillis: number): string => DateTime.formatIso(DateTime.unsafeMake(epochMillis))
+
+/** The service over any way to open a session; {@link PgListen.layer} opens real ones. */
+export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
+  const { channels, heartbeatInterval, heartbeatTimeout } = options
+  let current: Current | undefined
+  let disconnectedAt: number | undefined
+  let failuresInARow = 0
+
+  /**
+   * Waits for an answer as long as the heartbeat's time-out allows. While our own reading is stopped for want of room,
+   * an answer can't come in, and its lateness says nothing about the server.
+   */
+  const answered = <A>(changes: () => number, ask: Effect.Effect<A, ListenError>): Effect.Effect<A, ListenError> =>
+    Effect.gen(function* () {
+      const asking = yield* Effect.fork(ask)
+      while (true) {
+        const before = changes()
+        const answer = yield* Effect.timeoutOption(Fiber.join(asking), heartbeatTimeout)
+        if (Option.isSome(answer)) return answer.value
+        if (changes() === before && before % 2 === 0) {
+          return yield* new ListenError({
+            why: "unresponsive",
+            reason: `the heartbeat was not answered within ${Duration.format(heartbeatTimeout)}`
+          })
+        }
+      }
+    })
+
+  const beat = (session: ListenSession, changes: () => number): Effect.Effect<void, ListenError> =>
+    Effect.gen(function* () {
+      const registered = new Set(yield* answered(changes, session.registeredChannels))
+      const missing = channels.filter((channel) => !registered.has(channel))
+      if (missing.length > 0) {
+        return yield* new ListenError({
+          why: "channels-lost",
+          reason: `the session is no longer registered on ${missing.join(", ")}; a pooler or a DISCARD ALL took it off`
+        })
+      }
+    })
+
+  const tryLock = (own: Current): Effect.Effect<void> =>
+    Effect.gen(function* () {
+      own.nextTryAtMillis = (yield* Clock.currentTimeMillis) + lockTryMillis
+      own.trying = yield* own.session.tryLock.pipe(
+        Effect.catchAll(() => Effect.succeed(false)),
+        Effect.flatMap((held) =>
+          Effect.sync(() => {
+            own.held = held
+          })
+        ),
+        Effect.ensuring(
+          Effect.sync(() => {
+            own.trying = undefined
+          })
+        ),
+        Effect.forkIn(own.scope)
+      )
+    })
+
+  const sayListening = (own: Current, since: number | undefined, now: number): Effect.Effect<void> =>
+    Effect.logInfo("listening").pipe(
+      Effect.annotateLogs({ backendPid: own.session.backendPid, channels: channels.join(",") }),
+      Effect.zipRight(
+        since === undefined
+          ? Effect.void
+          : Effect.logWarning("notifications were lost: PostgreSQL keeps none for a session that is gone").pipe(
+              Effect.annotateLogs({ gapStart: iso(since), gapEnd: iso(now), gapMillis: now - since })
+            )
+      )
+    )
+
+  const sayFailed = (error: ListenError): Effect.Effect<void> =>
+    Effect.suspend(() => {
+      failuresInARow += 1
+      if (failuresInARow > reconnectLimit) return Effect.void
+      const say = failuresInARow === 1 || failuresInARow % 10 === 0 ? Effect.logWarning : Effect.logDebug
+      return say(error.message).pipe(Effect.annotateLogs({ why: error.why, retry: failuresInARow }))
+    })
+
+  const session: Stream.Stream<ListenEvent, ListenError> = Stream.unwrapScoped(
+    Effect.gen(function* () {
+      const scope = yield* Effect.scope
+      const clock = yield* Effect.clock
+      let own: Current | undefined
+      let lost: ListenError | undefined
+      let lastAnswerAt = clock.unsafeCurrentTimeMillis()
+      const buffer = makeNotificationBuffer(() => own?.session.resumeReading())
+
+      const lose = (error: ListenError, atMillis: number): void => {
+        buffer.fail(error)
+        lost ??= error
+        if (own === undefined || current !== own) return
+        current = undefined
+        disconnectedAt = atMillis
+      }
+      const opened = yield* options.open({
+        onNotification: buffer.offer,
+        onLost: (error) => lose(error, clock.unsafeCurrentTimeMillis())
+      })
+      if (lost !== undefined) return yield* Effect.fail(lost)
+      own = { session: opened, scope, held: false, trying: undefined, nextTryAtMillis: 0 }
+      const now = clock.unsafeCurrentTimeMillis()
+      const since = disconnectedAt
+      current = own
+      disconnectedAt = undefined
+      failuresInARow = 0
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() =>
+          lose(new ListenError({ why: "dropped", reason: "closed by us" }), clock.unsafeCurrentTimeMillis())
+        )
+      )
+
+      // A session that stopped answering was of no use since its last answer, and that is where the gap begins.
+      yield* beat(opened, buffer.changes).pipe(
+        Effect.zipRight(
+          Effect.sync(() => {
+            lastAnswerAt = clock.unsafeCurrentTimeMillis()
+          })
+        ),
+        Effect.delay(heartbeatInterval),
+        Effect.forever,
+        Effect.catchAll((error) => Effect.sync(() => lose(error, lastAnswerAt))),
+        Effect.forkScoped
+      )
+      // At once and not at the first notification: in a flood the answer would have to wait behind it.
+      yield* tryLock(own)
+      yield* sayListening(own, since, now)
+      return Stream.concat(
+        Stream.succeed(ListenEvent.Listening({ backendPid: opened.backendPid, disconnectedAt: since })),
+        Stream.repeatEffectChunk(buffer.take)
+      )
+    })
+  )
+
+  return {
+    events: session.pipe(
+      Stream.tapError(sayFailed),
+      Stream.retry(reconnectLimited),
+      Stream.mapError((last) => new ListenExhausted({ retries: failuresInARow - 1, last }))
+    ),
+    status: Effect.sync(() => ({ connected: current !== undefined, disconnectedAt })),
+    isLiveOwner: Effect.gen(function* () {
+      const own = current
+      if (own === undefined) return false
+      if (own.held) return true
+      if (own.trying === undefined && (yield* Clock.currentTimeMillis) >= own.nextTryAtMillis) yield* tryLock(own)
+      if (own.trying !== undefined) yield* Effect.timeoutOption(Fiber.await(own.trying), heartbeatTimeout)
+      return current === own && own.held
+    })
+  }
+}

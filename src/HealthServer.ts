@@ -1,0 +1,97 @@
+/**
+ * The probes over HTTP (design, section 10): `/health`, `/readyz`, `/livez`.
+ */
+import { createServer } from "node:http"
+import * as HttpLayerRouter from "@effect/platform/HttpLayerRouter"
+import type * as HttpServerError from "@effect/platform/HttpServerError"
+import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import * as Clock from "effect/Clock"
+import * as Effect from "effect/Effect"
+import * as Layer from "effect/Layer"
+import { Health, type HealthReport } from "./Health.js"
+import { Settings } from "./Settings.js"
+
+const iso = (epochMillis: number): string => new Date(epochMillis).toISOString()
+
+/** 200 while LISTEN is connected, else 503. */
+const health = Effect.gen(function* () {
+  const report = yield* (yield* Health).report
+  const now = yield* Clock.currentTimeMillis
+  const { connected, disconnectedAt } = report.pg
+  return yield* HttpServerResponse.json(
+    {
+      status: connected ? "ok" : "error",
+      pg: { connected, disconnectedAt: disconnectedAt === undefined ? null : iso(disconnectedAt) },
+      amqp: { connected: report.amqp.connected, blocked: report.amqp.blocked },
+      timestamp: iso(now)
+    },
+    { status: connected ? 200 : 503 }
+  )
+})
+
+/** Every readiness check by name, with what is wrong while it does not hold. */
+export const readinessChecks = (report: HealthReport): ReadonlyArray<{ name: string; ok: boolean; detail: string }> => [
+  {
+    name: "pg-listener",
+    ok: report.pg.connected,
+    detail: report.pg.connected ? "listening" : "the LISTEN session is not connected"
+  },
+  {
+    name: "amqp",
+    ok: report.amqp.connected && !report.amqp.blocked,
+    detail: !report.amqp.connected
+      ? "not connected to RabbitMQ"
+      : report.amqp.blocked
+        ? `RabbitMQ blocks publishers: ${report.amqp.blockedReason ?? "no reason given"}`
+        : "connected"
+  },
+  {
+    name: "schema",
+    ok: report.schemaInOrder,
+    detail: report.schemaInOrder
+      ? "in order"
+      : "missing or not checked yet; see the log, and run: node dist/main.js migrate"
+  },
+  { name: "running", ok: !report.stopping, detail: report.stopping ? "shutting down" : "running" }
+]
+
+const ready = Effect.gen(function* () {
+  const checks = readinessChecks(yield* (yield* Health).report)
+  const ok = checks.every((check) => check.ok)
+  return yield* HttpServerResponse.json({ status: ok ? "ok" : "error", checks }, { status: ok ? 200 : 503 })
+})
+
+const Routes = HttpLayerRouter.use((router) =>
+  Effect.all(
+    [
+      router.add("GET", "/health", health),
+      router.add("GET", "/readyz", ready),
+      router.add("GET", "/livez", HttpServerResponse.json({ status: "ok" }))
+    ],
+    { discard: true }
+  )
+)
+
+/** How long a client may take to finish its request while the server closes. */
+const CLOSE_GRACE_MILLIS = 1_000
+
+/** The server; a port that is taken or not allowed ends the start with a clear error. */
+export const layer: Layer.Layer<never, HttpServerError.ServeError, Settings | Health> = Layer.unwrapEffect(
+  Effect.map(Settings, ({ health: { host, port } }) => {
+    const server = createServer()
+    // Built above the listening server, so it runs before `close`, which would wait for ever for a half-sent request.
+    const CutStragglers = Layer.scopedDiscard(
+      Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          server.closeIdleConnections()
+          setTimeout(() => server.closeAllConnections(), CLOSE_GRACE_MILLIS).unref()
+        })
+      )
+    )
+    return HttpLayerRouter.serve(Routes, { disableLogger: true, disableListenLog: true }).pipe(
+      Layer.merge(CutStragglers),
+      Layer.provide(NodeHttpServer.layer(() => server, { port, host }))
+    )
+  })
+)

@@ -1,0 +1,73 @@
+/**
+ * The jobs beside the cycle (design, section 5): poll, sweep, clean-up, and the low-water mark. Each is a forked fiber
+ * under `Schedule.spaced`; a failed run is logged and the next one comes all the same.
+ */
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import * as Metric from "effect/Metric"
+import * as Schedule from "effect/Schedule"
+import type { AmqpPublisher } from "./AmqpPublisher.js"
+import type { DatabaseError } from "./Errors.js"
+import * as Metrics from "./Metrics.js"
+import type { Outbox } from "./Outbox.js"
+import type { Wake } from "./Wake.js"
+
+/** Runs a job again and again, `every` after its last end; a database failure is reported and waits for the next turn. */
+export const spaced = <R>(
+  name: string,
+  every: Duration.Duration,
+  job: Effect.Effect<void, DatabaseError, R>
+): Effect.Effect<void, never, R> =>
+  job.pipe(
+    Effect.catchTag("DatabaseError", (error) => Effect.logWarning(`${name} failed: ${error.message}`)),
+    Effect.delay(every),
+    Effect.repeat(Schedule.spaced(Duration.zero)),
+    Effect.asVoid
+  )
+
+/** The net below the notifications: retries that fell due, wake-ups that were missed. */
+export const poll = (wake: Wake, every: Duration.Duration) => spaced("poll", every, wake.ringFull)
+
+/**
+ * Counts rows that nobody touched for too long, and has them claimed. They mean that wake-ups and polls were missed;
+ * while the broker is away, or a backlog is drained, rows are old for a better reason, and there is nothing to count.
+ */
+export const sweep = (
+  outbox: Outbox["Type"],
+  publisher: AmqpPublisher["Type"],
+  wake: Wake,
+  isDraining: Effect.Effect<boolean>,
+  every: Duration.Duration
+) =>
+  spaced(
+    "sweep",
+    every,
+    Effect.gen(function* () {
+      const status = yield* publisher.status
+      if (!status.connected || status.blocked || (yield* isDraining)) return
+      const overdue = yield* outbox.countOverdue
+      if (overdue === 0) return
+      yield* Metric.incrementBy(Metrics.eventsSwept, overdue)
+      yield* Effect.logWarning("sweep found overdue rows; their wake-ups were missed").pipe(
+        Effect.annotateLogs({ rows: overdue })
+      )
+      yield* wake.ringFull
+    })
+  )
+
+export const cleanUp = (outbox: Outbox["Type"], every: Duration.Duration) =>
+  spaced(
+    "clean-up",
+    every,
+    Effect.gen(function* () {
+      const deleted = yield* outbox.cleanUp
+      if (deleted === 0) return
+      yield* Metric.incrementBy(Metrics.eventsCleaned, deleted)
+      yield* Effect.logInfo("clean-up deleted processed rows").pipe(Effect.annotateLogs({ rows: deleted }))
+    })
+  )
+
+/** How often the low-water mark is moved up: it only has to keep the claims short. */
+const LOW_WATER_INTERVAL = Duration.seconds(2)
+
+export const lowWater = (outbox: Outbox["Type"]) => spaced("low-water mark", LOW_WATER_INTERVAL, outbox.advanceLowWater)

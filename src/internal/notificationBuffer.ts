@@ -1,0 +1,77 @@
+/**
+ * Where received notifications wait for their consumer: bounded, and nothing is ever dropped. A full buffer asks its
+ * source to stop reading, so that TCP makes the server wait, and lets it go on once half of it has been taken.
+ */
+import * as Chunk from "effect/Chunk"
+import * as Effect from "effect/Effect"
+import type { ListenError } from "../Errors.js"
+import { ListenEvent } from "../PgListen.js"
+
+/** Full at so many notifications, or at so many characters of payload: 10,000 large ones would be 80 MB. */
+export const bufferLimits = { notifications: 10_000, characters: 16 * 1024 * 1024 } as const
+
+/** The most that one take hands out, so that a consumer's own batch stays small and a full buffer drains in steps. */
+export const takeAtMost = 1000
+
+export interface NotificationBuffer {
+  /** False when the buffer is full, and the source is to stop reading. What comes after that is still kept. */
+  readonly offer: (channel: string, payload: string) => boolean
+  /** The source is gone: takes fail with this error once all that was received has been taken. The first error counts. */
+  readonly fail: (error: ListenError) => void
+  /** The next notifications in order, at least one; waits for it. One taker at a time. */
+  readonly take: Effect.Effect<Chunk.Chunk<ListenEvent>, ListenError>
+  /** How often reading was stopped or resumed: odd while it is stopped. */
+  readonly changes: () => number
+}
+
+export const makeNotificationBuffer = (resumeReading: () => void): NotificationBuffer => {
+  const waiting: Array<ListenEvent> = []
+  let characters = 0
+  let changes = 0
+  let failure: ListenError | undefined
+  let wakeTaker: (() => void) | undefined
+
+  const stopped = (): boolean => changes % 2 === 1
+  const above = (share: number): boolean =>
+    waiting.length >= bufferLimits.notifications * share || characters >= bufferLimits.characters * share
+
+  const wake = (): void => {
+    const taker = wakeTaker
+    wakeTaker = undefined
+    taker?.()
+  }
+
+  const handOut = (): Chunk.Chunk<ListenEvent> => {
+    const taken = waiting.splice(0, takeAtMost)
+    for (const event of taken) if (event._tag === "Notification") characters -= event.payload.length
+    if (stopped() && !above(0.5)) {
+      changes += 1
+      resumeReading()
+    }
+    return Chunk.unsafeFromArray(taken)
+  }
+
+  const take: NotificationBuffer["take"] = Effect.suspend(() => {
+    if (waiting.length > 0) return Effect.succeed(handOut())
+    if (failure !== undefined) return Effect.fail(failure)
+    return Effect.async<void>((resume) => {
+      wakeTaker = () => resume(Effect.void)
+    }).pipe(Effect.zipRight(Effect.suspend(() => take)))
+  })
+
+  return {
+    offer: (channel, payload) => {
+      waiting.push(ListenEvent.Notification({ channel, payload }))
+      characters += payload.length
+      if (!stopped() && above(1)) changes += 1
+      wake()
+      return !stopped()
+    },
+    fail: (error) => {
+      failure ??= error
+      wake()
+    },
+    take,
+    changes: () => changes
+  }
+}

@@ -1,0 +1,178 @@
+/**
+ * A worker's session: raw `pg`, one connection, one transaction at a time. Each step costs one round trip.
+ */
+import * as Duration from "effect/Duration"
+import * as Effect from "effect/Effect"
+import type * as Scope from "effect/Scope"
+import type * as pg from "pg"
+import { DatabaseError } from "../Errors.js"
+import type { ClaimedBatch, OutboxRow, OutboxWorker } from "../Outbox.js"
+import * as Sql from "../OutboxSql.js"
+import type { PgConnector } from "../PgConnector.js"
+import type { SettingsShape } from "../Settings.js"
+import { type ClaimAnswer, claimFull, claimReady } from "./claimSql.js"
+import type { OutboxNames } from "./outboxNames.js"
+import { toDatabaseError } from "./pgErrors.js"
+import { safeText } from "./safeText.js"
+
+const statementTimeoutMillis = 30_000
+
+/** What the payloads of one batch may come to, as text. A single longer one comes alone. */
+const batchBytes = 32 * 1024 * 1024
+
+/** The window is this many times the limit, so that a worker finds rows beyond those in the hands of a few others. */
+const firstWindow = 4
+const widestWindow = 64
+
+interface Statement {
+  readonly text: string
+  /** Prepared on first use, and kept by the session. */
+  readonly name?: string
+  readonly values?: ReadonlyArray<unknown>
+}
+
+/**
+ * Sends the statements together and waits for all answers; fails with the first failure. The waits are bounded by the
+ * connection: the server cancels a long statement, and the client hangs up when no answer comes.
+ */
+const send = <R extends pg.QueryResultRow>(
+  client: pg.Client,
+  operation: string,
+  statements: ReadonlyArray<Statement>
+): Effect.Effect<ReadonlyArray<pg.QueryResult<R>>, DatabaseError> =>
+  Effect.async((resume) => {
+    const results: Array<pg.QueryResult<R>> = []
+    let failure: Error | undefined
+    let open = statements.length
+    for (const [index, { name, text, values }] of statements.entries()) {
+      client.query<R>(
+        {
+          text,
+          ...(name === undefined ? undefined : { name }),
+          ...(values === undefined ? undefined : { values: Array.from(values) })
+        },
+        (error: Error | null, result: pg.QueryResult<R>) => {
+          if (error !== null) failure ??= error
+          results[index] = result
+          open--
+          if (open > 0) return
+          resume(failure === undefined ? Effect.succeed(results) : Effect.fail(toDatabaseError(operation, failure)))
+        }
+      )
+    }
+  })
+
+const toRow = (answer: ClaimAnswer, seq: string): OutboxRow => ({
+  seq,
+  id: answer.id,
+  channel: answer.channel ?? undefined,
+  eventType: answer.event_type ?? undefined,
+  aggregateType: answer.aggregate_type ?? undefined,
+  aggregateId: answer.aggregate_id ?? undefined,
+  payload: answer.payload ?? undefined,
+  payloadBytes: answer.payload_bytes,
+  headers: answer.headers ?? undefined,
+  attempts: answer.attempts,
+  createdAtSeconds: answer.created_at_seconds,
+  ageSeconds: answer.age_seconds
+})
+
+const toRows = (answers: ReadonlyArray<ClaimAnswer>): ReadonlyArray<OutboxRow> => {
+  const rows: Array<OutboxRow> = []
+  for (const answer of answers) if (answer.seq !== null) rows.push(toRow(answer, answer.seq))
+  return rows
+}
+
+const refused = (operation: string, reason: string) =>
+  new DatabaseError({ operation, kind: "refused", reason, sqlState: undefined })
+
+/** Opens the session. `lowWaterMark` is asked at each claim. */
+export const openWorker = Effect.fnUntraced(function* (options: {
+  readonly connector: PgConnector["Type"]
+  readonly settings: SettingsShape
+  readonly names: OutboxNames
+  readonly lowWaterMark: () => bigint
+}): Effect.fn.Return<OutboxWorker, DatabaseError, Scope.Scope> {
+  const { connector, lowWaterMark, names, settings } = options
+  const client = yield* connector.connect({
+    role: "relay",
+    statementTimeoutMillis,
+    // While the broker confirms, the transaction stands still.
+    idleInTransactionTimeoutMillis: 2 * Duration.toMillis(settings.confirmTimeout) + 60_000
+  })
+  yield* send(client, "set up a worker's session", [{ text: Sql.WORKER_SESSION }])
+  // The driver looks at it before each query, so it may be set now: statements are sent without waiting for the answers
+  // of those before them.
+  Reflect.set(client, "pipeline", true)
+
+  const texts = {
+    ready: claimReady(names),
+    full: claimFull(names),
+    processed: Sql.markProcessed(names),
+    failed: Sql.recordFailed(names)
+  }
+  let window = firstWindow
+
+  const claim = Effect.fn("OutboxWorker.claim")(function* ({ full, limit }: { limit: number; full: boolean }) {
+    const statement = (): Statement => ({
+      name: full ? "claim_full" : "claim_ready",
+      text: full ? texts.full : texts.ready,
+      values: [full ? "0" : String(lowWaterMark()), window * limit, limit, batchBytes, 2 * settings.maxMessageBytes]
+    })
+    let [, answer] = yield* send<ClaimAnswer & pg.QueryResultRow>(client, "claim", [{ text: Sql.BEGIN }, statement()])
+    while (true) {
+      const rows = toRows(answer?.rows ?? [])
+      const first = answer?.rows[0]
+      const seen = first?.seen ?? 0
+      const narrow = first?.cut === true && rows.length < limit
+      const widest = window >= widestWindow
+      window = narrow ? Math.min(window * 2, widestWindow) : Math.max(Math.ceil(window / 2), firstWindow)
+      const batch: ClaimedBatch = { rows, contended: rows.length < limit && seen > rows.length }
+      if (rows.length > 0) return batch
+      if (!narrow || widest) {
+        yield* send(client, "end an empty claim", [{ text: Sql.ROLLBACK }])
+        return batch
+      }
+      // The whole window is in other hands; what lies beyond it may be free.
+      ;[answer] = yield* send<ClaimAnswer & pg.QueryResultRow>(client, "claim", [statement()])
+    }
+  })
+
+  const settle: OutboxWorker["settle"] = Effect.fn("OutboxWorker.settle")(function* ({ failed, processed }) {
+    const operation = "settle"
+    const statements: Array<Statement> = []
+    const expected: Array<number> = []
+    if (processed.length > 0) {
+      statements.push({ name: "mark_processed", text: texts.processed, values: [processed] })
+      expected.push(processed.length)
+    }
+    if (failed.length > 0) {
+      statements.push({
+        name: "record_failed",
+        text: texts.failed,
+        values: [
+          failed.map(({ seq }) => seq),
+          failed.map(({ reason }) => safeText(reason)),
+          failed.map(({ dead }) => dead),
+          settings.maxAttempts
+        ]
+      })
+      expected.push(failed.length)
+    }
+    const results = yield* send(client, operation, [...statements, { text: Sql.COMMIT }])
+    if (results.at(-1)?.command !== "COMMIT") {
+      return yield* refused(operation, "the transaction had failed before, and was rolled back")
+    }
+    const short = expected.findIndex((count, index) => results[index]?.rowCount !== count)
+    if (short >= 0) {
+      return yield* refused(
+        operation,
+        `${results[short]?.rowCount ?? 0} rows were written instead of ${expected[short]}: something in the database (a trigger, a policy) keeps the relay from marking rows, and they will be published again`
+      )
+    }
+  })
+
+  const rollback: OutboxWorker["rollback"] = Effect.asVoid(send(client, "roll back", [{ text: Sql.ROLLBACK }]))
+
+  return { claim, settle, rollback }
+})

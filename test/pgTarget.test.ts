@@ -1,0 +1,187 @@
+/** `DATABASE_URL`: what is read, what is refused, and which forms of encryption are tried in which order. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import type { ConnectionOptions } from "node:tls"
+import { SqlError } from "@effect/sql/SqlError"
+import { afterAll, assert, describe, it } from "@effect/vitest"
+import * as Either from "effect/Either"
+import * as Redacted from "effect/Redacted"
+import { toDatabaseError } from "../src/internal/pgErrors.js"
+import { connectTarget, type DatabaseUrl, parseDatabaseUrl } from "../src/internal/pgTarget.js"
+
+const folder = mkdtempSync(join(tmpdir(), "pg-target-"))
+afterAll(() => rmSync(folder, { recursive: true }))
+const authority = join(folder, "authority.pem")
+writeFileSync(authority, "the authority")
+
+const parsed = (url: string): DatabaseUrl => Either.getOrThrowWith(parseDatabaseUrl(url), (p) => new Error(p.problem))
+const problem = (url: string): string => {
+  const read = parseDatabaseUrl(url)
+  return Either.isLeft(read) ? read.left.problem : "none"
+}
+const password = (url: string): string | undefined => {
+  const secret = parsed(url).password
+  return secret === undefined ? undefined : Redacted.value(secret)
+}
+
+const form = (tls: false | ConnectionOptions): string => {
+  if (tls === false) return "plain"
+  if (tls.rejectUnauthorized === false) return "unverified"
+  return tls.checkServerIdentity === undefined ? "authority and name" : "authority"
+}
+const forms = (parameters: string, host = "db"): ReadonlyArray<string> =>
+  Either.match(connectTarget(Redacted.make(`postgres://${host}/d?${parameters}`)), {
+    onLeft: (p) => [p.problem],
+    onRight: (target) => target.encryption.map(form)
+  })
+
+describe("who and where", () => {
+  it("reads every part, in both spellings of the scheme", () => {
+    for (const scheme of ["postgres", "postgresql", "POSTGRES"]) {
+      const url = parsed(`${scheme}://al%40ice:secret@db.example:6543/my%2Fdata`)
+      assert.deepInclude(url, { user: "al@ice", host: "db.example", port: 6543, database: "my/data" })
+    }
+  })
+
+  it("leaves out what is not there, with libpq's defaults", () => {
+    assert.deepInclude(parsed("postgres://"), {
+      host: "localhost",
+      port: 5432,
+      user: undefined,
+      password: undefined,
+      database: undefined,
+      sslMode: "prefer",
+      applicationName: "pg-listener",
+      connectTimeoutMillis: 5000
+    })
+    assert.deepInclude(parsed("postgres://db?sslmode=disable"), { host: "db", sslMode: "disable" })
+  })
+
+  it("keeps every character of a password: each of ASCII when encoded, and what is raw but @ and /", () => {
+    const all = Array.from({ length: 95 }, (_, n) => String.fromCharCode(32 + n)).join("")
+    assert.strictEqual(password(`postgres://u:${encodeURIComponent(all)}é€@h/d`), `${all}é€`)
+    assert.strictEqual(password("postgres://u:a#b?c&d=e:f+g h@h/d"), "a#b?c&d=e:f+g h")
+    assert.strictEqual(password("postgres://u:p@ss@h/d?user=x@y"), "p@ss")
+    assert.strictEqual(password("postgres://u:a#b?c@h?sslmode=disable"), "a#b?c")
+    assert.strictEqual(password("postgres://u:x%2Fy z@h/d"), "x/y z")
+  })
+
+  it("takes IPv6 addresses and Unix sockets, in the host's place or as a parameter", () => {
+    assert.deepInclude(parsed("postgres://u@[2001:db8::1]:7000/d"), { host: "2001:db8::1", port: 7000 })
+    assert.deepInclude(parsed("postgres://u@[::1]/d"), { host: "::1", port: 5432 })
+    assert.deepInclude(parsed("postgres://u@%2Fvar%2Frun/d"), { host: "/var/run", database: "d" })
+    assert.deepInclude(parsed("postgres:///d?host=/var/run&port=5433"), { host: "/var/run", port: 5433, database: "d" })
+  })
+
+  it("lets parameters win, and a plus is a plus", () => {
+    const url = parsed("postgres://a:b@h/d?user=u%2B1&password=p+1&dbname=e&application_name=bill&connect_timeout=3")
+    assert.deepInclude(url, { user: "u+1", database: "e", applicationName: "bill", connectTimeoutMillis: 3000 })
+    assert.strictEqual(password("postgres://a:b@h/d?password=p+1"), "p+1")
+    assert.strictEqual(parsed("postgres://h/d?options=-c%20search_path%3Dx").serverOptions, "-c search_path=x")
+    assert.isTrue(parsed("postgres://h/d?channel_binding=require").channelBinding)
+    assert.strictEqual(parsed("postgres://h/d?connect_timeout=0").connectTimeoutMillis, 5000)
+  })
+
+  it("refuses what it can't read, and never shows a part of it", () => {
+    const refused = [
+      "mysql://u:hunter2@h/d",
+      "u:hunter2@h/d",
+      "postgres://u:hun/ter2@h/d",
+      "postgres://u:hunter2%@h/d",
+      "postgres://u:hunter2@h:port/d",
+      "postgres://u:hunter2@h:65536/d",
+      "postgres://u:hunter2@h:0/d",
+      "postgres://u:hunter2@h1,h2/d",
+      "postgres://u:hunter2@h/d?connect_timeout=soon",
+      "postgres://u:hunter2@h/d?sslmode=no-verify",
+      "postgres://u:hunter2@h/d?sslmode=verify-ca",
+      "postgres://u:hunter2@h/d?sslrootcert=system&sslmode=require",
+      "postgres://u:hunter2@h/d?sslcrl=/x",
+      "postgres://u:hunter2@h/d?x=%"
+    ]
+    for (const url of refused) {
+      const read = parseDatabaseUrl(url)
+      assert.isTrue(Either.isLeft(read), url)
+      assert.notInclude(JSON.stringify(read), "ter2")
+    }
+    assert.include(problem("postgres://u:pa/ss@h/d"), "raw slash")
+  })
+})
+
+describe("sslmode, as libpq documents it", () => {
+  it("without an authority", () => {
+    assert.deepStrictEqual(forms(""), ["unverified", "plain"])
+    assert.deepStrictEqual(forms("sslmode=disable"), ["plain"])
+    assert.deepStrictEqual(forms("sslmode=allow"), ["plain", "unverified"])
+    assert.deepStrictEqual(forms("sslmode=prefer"), ["unverified", "plain"])
+    assert.deepStrictEqual(forms("sslmode=require"), ["unverified"])
+    assert.deepStrictEqual(forms("ssl=true"), ["unverified"])
+    assert.deepStrictEqual(forms("sslmode=verify-full"), ["authority and name"])
+    assert.deepStrictEqual(forms("sslrootcert=system"), ["authority and name"])
+  })
+
+  it("with an authority, require checks it like verify-ca", () => {
+    assert.deepStrictEqual(forms(`sslmode=require&sslrootcert=${authority}`), ["authority"])
+    assert.deepStrictEqual(forms(`sslmode=verify-ca&sslrootcert=${authority}`), ["authority"])
+    assert.deepStrictEqual(forms(`sslmode=verify-full&sslrootcert=${authority}`), ["authority and name"])
+    const read = connectTarget(Redacted.make(`postgres://h/d?sslmode=require&sslrootcert=${authority}`))
+    const [tls] = Either.isRight(read) ? read.right.encryption : []
+    assert.isTrue(typeof tls === "object" && tls.ca === "the authority")
+  })
+
+  it("a Unix socket is plain whatever the mode", () => {
+    assert.deepStrictEqual(forms("sslmode=require&host=/var/run"), ["plain"])
+  })
+
+  it("a certificate that can't be read is named", () => {
+    assert.deepStrictEqual(forms("sslmode=require&sslrootcert=/nowhere"), [
+      "names a file in sslrootcert that can't be read (ENOENT)"
+    ])
+    assert.include(forms(`sslmode=require&sslcert=${folder}`)[0], "sslcert")
+  })
+})
+
+describe("what an error means", () => {
+  const server = (code: string) => Object.assign(new Error("from the server"), { code, severity: "ERROR" })
+  const node = (code: string) => Object.assign(new Error("from node"), { code })
+  const kind = (cause: unknown) => toDatabaseError("test", cause).kind
+
+  it("a lost or unreachable server: connection", () => {
+    for (const code of ["08006", "57P01", "57P02", "57P03", "53300", "25P03", "25P04", "25006"]) {
+      assert.strictEqual(kind(server(code)), "connection", code)
+    }
+    for (const code of ["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "ENOENT"]) {
+      assert.strictEqual(kind(node(code)), "connection", code)
+    }
+    for (const words of [
+      "Connection terminated unexpectedly",
+      "Client has encountered a connection error and is not queryable",
+      "Query read timeout",
+      "timeout expired"
+    ]) {
+      assert.strictEqual(kind(new Error(words)), "connection", words)
+    }
+    assert.strictEqual(kind(new AggregateError([node("ECONNREFUSED"), node("ECONNREFUSED")])), "connection")
+  })
+
+  it("a conflict with others: conflict", () => {
+    for (const code of ["40001", "40P01", "55P03", "57014"]) assert.strictEqual(kind(server(code)), "conflict", code)
+  })
+
+  it("everything else: refused", () => {
+    for (const code of ["42P01", "28P01", "23505", "3D000", "22P02"]) {
+      assert.strictEqual(kind(server(code)), "refused", code)
+    }
+    assert.strictEqual(kind(node("DEPTH_ZERO_SELF_SIGNED_CERT")), "refused")
+    assert.strictEqual(kind(new Error("The server does not support SSL connections")), "refused")
+    assert.strictEqual(kind("thrown text"), "refused")
+  })
+
+  it("looks through SqlError, tells the SQLSTATE, and shows no URL", () => {
+    const inner = Object.assign(new Error("no postgres://u:hunter2@h/d here"), { code: "40001", severity: "ERROR" })
+    const error = toDatabaseError("claim", new SqlError({ cause: inner, message: "Failed to execute statement" }))
+    assert.deepInclude(error, { operation: "claim", kind: "conflict", sqlState: "40001" })
+    assert.notInclude(error.message, "hunter2")
+  })
+})
