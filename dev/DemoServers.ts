@@ -33,6 +33,7 @@ export interface DemoServers {
   readonly databaseUrl: string
   readonly isPrivateDatabase: boolean
   readonly amqpUrl: string
+  readonly isPrivateBroker: boolean
   /** Only of a private broker. */
   readonly managementUrl: string | undefined
   readonly healthHost: string
@@ -63,6 +64,8 @@ const ownRabbitMq = (url: string) =>
 /** Starts what is needed, side by side; it stops with the scope. */
 export const start = Effect.gen(function* () {
   Fs.mkdirSync(dataFolder, { recursive: true })
+  const healthHost = yield* Config.string("PG_LISTENER_HEALTH_HOST").pipe(Config.withDefault("127.0.0.1"))
+  const wanted = yield* Config.integer("PG_LISTENER_HEALTH_PORT").pipe(Config.withDefault(6010))
   const ownDatabaseUrl = yield* setting("DATABASE_URL")
   const ownAmqpUrl = yield* setting("AMQP_URL")
   const [databaseUrl, broker] = yield* Effect.all(
@@ -75,8 +78,6 @@ export const start = Effect.gen(function* () {
     { concurrency: 2 }
   )
 
-  const healthHost = yield* Config.string("PG_LISTENER_HEALTH_HOST").pipe(Config.withDefault("127.0.0.1"))
-  const wanted = yield* Config.integer("PG_LISTENER_HEALTH_PORT").pipe(Config.withDefault(6010))
   const isWantedFree = yield* isFree(wanted, healthHost)
   const healthPort = isWantedFree ? wanted : yield* freePort
   if (!isWantedFree) yield* Console.log(`Port ${wanted} is taken; the service's health port is ${healthPort} instead.`)
@@ -85,6 +86,7 @@ export const start = Effect.gen(function* () {
     databaseUrl,
     isPrivateDatabase: ownDatabaseUrl === undefined,
     amqpUrl: broker.url,
+    isPrivateBroker: ownAmqpUrl === undefined,
     managementUrl: broker.managementUrl,
     healthHost,
     healthPort,

@@ -47,8 +47,9 @@ const demo = Effect.gen(function* () {
   const servers = yield* DemoServers.start
   const schema = yield* Config.string("PG_LISTENER_SCHEMA").pipe(Config.withDefault("public"))
   const env = {
-    DATABASE_URL: servers.databaseUrl,
-    AMQP_URL: servers.amqpUrl,
+    // The user's own are in the environment already, as they are or as files.
+    ...(servers.isPrivateDatabase ? { DATABASE_URL: servers.databaseUrl } : {}),
+    ...(servers.isPrivateBroker ? { AMQP_URL: servers.amqpUrl } : {}),
     PG_LISTENER_ROUTES: routes.join(","),
     PG_LISTENER_HEALTH_PORT: `${servers.healthPort}`,
     PG_LISTENER_HEALTH_HOST: servers.healthHost,

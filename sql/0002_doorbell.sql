@@ -5,6 +5,7 @@
 --         event_outbox (PG_LISTENER_WAKE_CHANNEL), write yours. `migrate` does that by itself.
 -- Locks:  event_outbox against writers, for an instant (SHARE ROW EXCLUSIVE). Waits for open transactions that wrote to it.
 -- By hand: psql --single-transaction --set ON_ERROR_STOP=1 --command 'set search_path to <schema>' --file <this file>
+-- Not for: writers that use two-phase commit. PostgreSQL can't PREPARE a transaction that has notified.
 -- Undo:   drop trigger event_outbox_doorbell on event_outbox; drop function event_outbox_doorbell();
 
 -- A transaction that has notified takes a lock at its commit that the whole instance has only once, and under load all

@@ -37,7 +37,7 @@ export class AmqpPublisher extends Context.Tag("pg-listener/AmqpPublisher")<
      *
      * Messages of one `orderKey` go out one after the other, each after the confirm of the one before it; all others
      * are pipelined. Never fails and always ends: after `PG_LISTENER_CONFIRM_TIMEOUT` without an answer a message is
-     * `Unknown`. Must not be interrupted in the middle (the caller makes it uninterruptible).
+     * `Unknown`. Must not be interrupted in the middle (the caller runs it undisturbed).
      */
     readonly publish: (batch: ReadonlyArray<Publishable>) => Effect.Effect<ReadonlyArray<Outcome>>
     /** Returns as soon as the session is connected and not blocked. */

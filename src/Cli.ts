@@ -7,7 +7,7 @@ import * as Cause from "effect/Cause"
 import * as Console from "effect/Console"
 import * as Data from "effect/Data"
 import * as Deferred from "effect/Deferred"
-import * as Duration from "effect/Duration"
+import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
@@ -53,9 +53,11 @@ const help = (): string => {
 
 /** Ends a process whose shutdown hangs: whatever is cut is only work that the next start does again. */
 const armShutdownDeadline = (timeout: Duration.Duration) =>
-  Effect.sync(() => {
-    setTimeout(() => process.exit(1), Duration.toMillis(timeout)).unref()
-  })
+  Effect.logError("the shutdown took too long and is cut off; what is left is done by the next start").pipe(
+    Effect.zipRight(Effect.sync(() => process.exit(1))),
+    Effect.delay(timeout),
+    Effect.forkDaemon
+  )
 
 /** Builds the whole graph and waits: for a signal, or for the loop whose end must end the process. */
 const run = Effect.gen(function* () {

@@ -7,12 +7,14 @@ import type * as HttpServerError from "@effect/platform/HttpServerError"
 import * as HttpServerResponse from "@effect/platform/HttpServerResponse"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as Clock from "effect/Clock"
+import * as DateTime from "effect/DateTime"
+import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import { Health, type HealthReport } from "./Health.js"
 import { Settings } from "./Settings.js"
 
-const iso = (epochMillis: number): string => new Date(epochMillis).toISOString()
+const iso = (epochMillis: number): string => DateTime.formatIso(DateTime.unsafeMake(epochMillis))
 
 /** 200 while LISTEN is connected, else 503. */
 const health = Effect.gen(function* () {
@@ -74,7 +76,7 @@ const Routes = HttpLayerRouter.use((router) =>
 )
 
 /** How long a client may take to finish its request while the server closes. */
-const CLOSE_GRACE_MILLIS = 1_000
+const CLOSE_GRACE = Duration.seconds(1)
 
 /** The server; a port that is taken or not allowed ends the start with a clear error. */
 export const layer: Layer.Layer<never, HttpServerError.ServeError, Settings | Health> = Layer.unwrapEffect(
@@ -83,10 +85,16 @@ export const layer: Layer.Layer<never, HttpServerError.ServeError, Settings | He
     // Built above the listening server, so it runs before `close`, which would wait for ever for a half-sent request.
     const CutStragglers = Layer.scopedDiscard(
       Effect.addFinalizer(() =>
-        Effect.sync(() => {
-          server.closeIdleConnections()
-          setTimeout(() => server.closeAllConnections(), CLOSE_GRACE_MILLIS).unref()
-        })
+        Effect.sync(() => server.closeIdleConnections()).pipe(
+          Effect.zipRight(
+            Effect.forkDaemon(
+              Effect.delay(
+                Effect.sync(() => server.closeAllConnections()),
+                CLOSE_GRACE
+              )
+            )
+          )
+        )
       )
     )
     return HttpLayerRouter.serve(Routes, { disableLogger: true, disableListenLog: true }).pipe(

@@ -15,6 +15,7 @@ import * as Schedule from "effect/Schedule"
 import type * as Scope from "effect/Scope"
 import { AmqpPublisher } from "./AmqpPublisher.js"
 import type { DatabaseError } from "./Errors.js"
+import { undisturbed } from "./internal/undisturbed.js"
 import type { Outcome, Publishable } from "./Message.js"
 import * as Metrics from "./Metrics.js"
 import { type LiveRow, Outbox } from "./Outbox.js"
@@ -137,9 +138,10 @@ export const make = (encode: EncodeLive): Effect.Effect<LiveEvents, never, Outbo
 
     const run = Queue.takeBetween(buffer, 1, BATCH_SIZE).pipe(
       Effect.interruptible,
-      Effect.flatMap((chunk) => handle(Chunk.toReadonlyArray(chunk))),
-      Effect.forever,
+      Effect.flatMap((chunk) => undisturbed(handle(Chunk.toReadonlyArray(chunk)))),
+      // A chunk that was taken is handled: no interrupt fits between the two.
       Effect.uninterruptible,
+      Effect.forever,
       Effect.onInterrupt(() =>
         Effect.flatMap(Queue.takeAll(buffer), (rest) =>
           Chunk.isEmpty(rest) ? Effect.void : toTable(Chunk.toReadonlyArray(rest))

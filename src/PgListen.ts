@@ -14,7 +14,7 @@ import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import { ListenError, ListenExhausted } from "./Errors.js"
 import { type ListenSession, type OpenListenSession, openListenSession } from "./internal/listenSession.js"
-import { makeNotificationBuffer } from "./internal/notificationBuffer.js"
+import { makeNotificationBuffer, type NotificationBuffer } from "./internal/notificationBuffer.js"
 import { PgConnector } from "./PgConnector.js"
 import { reconnectLimit, reconnectLimited } from "./Reconnect.js"
 import { Settings } from "./Settings.js"
@@ -97,17 +97,18 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
   let failuresInARow = 0
 
   /**
-   * Waits for an answer as long as the heartbeat's time-out allows. While our own reading is stopped for want of room,
-   * an answer can't come in, and its lateness says nothing about the server.
+   * Waits for an answer as long as the heartbeat's time-out allows. An answer comes after the notifications that were
+   * sent before it: while those still come in, or wait because we stopped reading, its lateness says nothing about
+   * the server.
    */
-  const answered = <A>(changes: () => number, ask: Effect.Effect<A, ListenError>): Effect.Effect<A, ListenError> =>
+  const answered = <A>(buffer: NotificationBuffer, ask: Effect.Effect<A, ListenError>): Effect.Effect<A, ListenError> =>
     Effect.gen(function* () {
       const asking = yield* Effect.fork(ask)
       while (true) {
-        const before = changes()
+        const before = buffer.activity()
         const answer = yield* Effect.timeoutOption(Fiber.join(asking), heartbeatTimeout)
         if (Option.isSome(answer)) return answer.value
-        if (changes() === before && before % 2 === 0) {
+        if (buffer.activity() === before && !buffer.stopped()) {
           return yield* new ListenError({
             why: "unresponsive",
             reason: `the heartbeat was not answered within ${Duration.format(heartbeatTimeout)}`
@@ -116,9 +117,9 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
       }
     })
 
-  const beat = (session: ListenSession, changes: () => number): Effect.Effect<void, ListenError> =>
+  const beat = (session: ListenSession, buffer: NotificationBuffer): Effect.Effect<void, ListenError> =>
     Effect.gen(function* () {
-      const registered = new Set(yield* answered(changes, session.registeredChannels))
+      const registered = new Set(yield* answered(buffer, session.registeredChannels))
       const missing = channels.filter((channel) => !registered.has(channel))
       if (missing.length > 0) {
         return yield* new ListenError({
@@ -201,7 +202,7 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
       )
 
       // A session that stopped answering was of no use since its last answer, and that is where the gap begins.
-      yield* beat(opened, buffer.changes).pipe(
+      yield* beat(opened, buffer).pipe(
         Effect.zipRight(
           Effect.sync(() => {
             lastAnswerAt = clock.unsafeCurrentTimeMillis()

@@ -4,6 +4,7 @@
 import { randomUUID } from "node:crypto"
 import * as Chunk from "effect/Chunk"
 import * as Context from "effect/Context"
+import * as DateTime from "effect/DateTime"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
@@ -152,7 +153,10 @@ const catchUp = (outbox: Outbox["Type"], disconnectedAt: number): Effect.Effect<
     Effect.retry(Schedule.spaced(Duration.seconds(1)).pipe(Schedule.intersect(Schedule.recurs(2)))),
     Effect.flatMap((rows) =>
       Effect.logInfo("catching up after the LISTEN session was lost").pipe(
-        Effect.annotateLogs({ pending_since_disconnect: rows, disconnected_at: new Date(disconnectedAt).toISOString() })
+        Effect.annotateLogs({
+          pending_since_disconnect: rows,
+          disconnected_at: DateTime.formatIso(DateTime.unsafeMake(disconnectedAt))
+        })
       )
     ),
     Effect.catchAll((error: DatabaseError) =>

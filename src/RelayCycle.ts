@@ -87,7 +87,7 @@ const logFailure = (row: OutboxRow, reason: string, maxAttempts: number) => {
 const idle: CycleResult = { claimed: 0, unknown: 0, contended: false, released: false }
 
 /**
- * Runs one cycle. Must not be interrupted once it has claimed, so the caller makes it uninterruptible; every wait
+ * Runs one cycle. Must not be interrupted once it has claimed, so the caller runs it undisturbed; every wait
  * inside has a bound. After a `DatabaseError` the worker's session is to be thrown away: its transaction is gone or its
  * outcome unknown, in which case the rows come again with the same message ids.
  */

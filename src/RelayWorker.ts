@@ -4,6 +4,7 @@
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type { AmqpPublisher } from "./AmqpPublisher.js"
+import { undisturbed } from "./internal/undisturbed.js"
 import type { Outbox } from "./Outbox.js"
 import { type CycleOptions, type CycleResult, runCycle } from "./RelayCycle.js"
 import type { Wake } from "./Wake.js"
@@ -69,7 +70,7 @@ const session = (options: WorkerOptions, onOpen: Effect.Effect<void>) =>
       // Waiting for the broker comes before the claim: no transaction is open while nothing can be published.
       yield* publisher.awaitReady
       const full = yield* wake.takeFull
-      const result = yield* Effect.uninterruptible(runCycle({ ...options, worker, full }))
+      const result = yield* undisturbed(runCycle({ ...options, worker, full }))
       options.activity.draining = result.claimed >= options.limit
       yield* afterCycle(options, result, full, pauses)
     }

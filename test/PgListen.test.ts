@@ -408,6 +408,24 @@ describe("a consumer that is slower than its notifications", () => {
   )
 })
 
+describe("a heartbeat in a flood", () => {
+  it.scoped("is given time while notifications come in, and no longer", () =>
+    Effect.gen(function* () {
+      const scripted = yield* script({ registeredChannels: Effect.never })
+      const { listen } = yield* start(scripted)
+      const { handlers } = yield* Queue.take(scripted.sessions)
+      yield* TestClock.adjust("10 seconds")
+      for (let second = 0; second < 30; second++) {
+        handlers.onNotification("orders", "")
+        yield* TestClock.adjust("1 second")
+      }
+      assert.isTrue((yield* listen.status).connected)
+      yield* TestClock.adjust("5 seconds")
+      assert.isFalse((yield* listen.status).connected)
+    })
+  )
+})
+
 describe("the live owner", () => {
   it.scoped("is the one that holds the lock, which is asked for once", () =>
     Effect.gen(function* () {

@@ -171,7 +171,8 @@ describe("a relay worker", () => {
     Effect.gen(function* () {
       const { outbox, publisher, run } = yield* start
       const confirm = yield* Deferred.make<void>()
-      publisher.state.pause = Deferred.await(confirm)
+      // With a time-out inside, as real waits have one: its halves are children, to which an interrupt is passed on.
+      publisher.state.pause = Effect.ignore(Effect.timeout(Effect.interruptible(Deferred.await(confirm)), "1 minute"))
       outbox.claims.push(batch(row(1)))
       const fiber = yield* run
       yield* settleFibers

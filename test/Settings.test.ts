@@ -261,13 +261,6 @@ describe("a setting's text", () => {
       yield* expectProblems({ PG_LISTENER_ROUTES: "*=q" })
     })
   )
-
-  it.effect("that lets a heartbeat wait longer than the pause between two is a problem", () =>
-    expectProblems(
-      { PG_LISTENER_HEARTBEAT_INTERVAL: "3 seconds" },
-      /^PG_LISTENER_HEARTBEAT_TIMEOUT: is longer than PG_LISTENER_HEARTBEAT_INTERVAL\. Give at most 3000 millis/
-    )
-  )
 })
 
 describe("a URL", () => {

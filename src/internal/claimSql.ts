@@ -22,6 +22,9 @@
  * The same with r a retry that fell due (`full`): an earlier waiting row makes it no candidate, and an earlier ready one
  * is a candidate unless the list of ready rows was cut before it; so a retry beyond the cut is no candidate either.
  *
+ * Leaving out whole aggregates ($6, $7) changes nothing in this: a look that came back empty-handed, since the free rows
+ * were those of blocked aggregates, is repeated without these.
+ *
  * The low-water mark leaves out ready rows at or below it. It is raised only when there are none and can be none
  * (LowWater.ts), so "the first ready rows" stays true. A row that a person makes pending again by hand is to be given
  * `retry_after = now()`: then it waits, is due, and cases 1 and `full` cover it.
@@ -50,11 +53,20 @@ export const notHeld = ({ outbox }: OutboxNames, alias: string): string => `(
       )
     )`
 
+/** $6, $7: aggregates to leave out, as ids and types. */
+const notLeftOut = (alias: string) => `(
+      ${alias}.aggregate_id is null
+      or (${alias}.aggregate_id, coalesce(${alias}.aggregate_type, '')) not in (
+        select * from unnest($6::text[], $7::text[])
+      )
+    )`
+
 /** $1: low-water mark, $2: window. */
 const readyRows = (names: OutboxNames) => `
   select o.seq, o.aggregate_id, coalesce(o.aggregate_type, '') as aggregate_type
   from ${names.outbox} o
   where ${pending("o")} and o.retry_after is null and o.seq > $1::bigint
+    and ${notLeftOut("o")}
     and ${notHeld(names, "o")}
   order by o.seq
   limit $2::integer`
@@ -64,6 +76,7 @@ const dueRetries = (names: OutboxNames) => `
   select o.seq, o.aggregate_id, coalesce(o.aggregate_type, '') as aggregate_type
   from ${names.outbox} o
   where ${pending("o")} and o.retry_after <= now() and o.attempts >= 0
+    and ${notLeftOut("o")}
     and ${notHeld(names, "o")}
     and (
       o.aggregate_id is null
@@ -86,9 +99,9 @@ locked as materialized (
   for update of o skip locked
 ),
 dropped as materialized (
-  select t.seq
+  select t.seq, t.aggregate_id, t.aggregate_type
   from (
-    select c.seq,
+    select c.seq, c.aggregate_id, c.aggregate_type,
       min(case when c.seq not in (select l.seq from locked l) then c.seq end)
         over (partition by c.aggregate_id, c.aggregate_type) as missing
     from candidates c
@@ -123,9 +136,13 @@ batch as (
   order by t.seq
 )
 -- One row at least: an empty batch has to say, too, whether there was more to see.
-select w.seen, w.cut, b.*
+select w.*, b.*
 from (
-  select (select count(*) from candidates)::integer as seen, (select count(*) from ready) >= $2::integer as cut
+  select (select count(*) from candidates)::integer as seen, (select count(*) from ready) >= $2::integer as cut, d.*
+  from (
+    select array_agg(d.aggregate_id) as blocked_ids, array_agg(d.aggregate_type) as blocked_types
+    from (select distinct aggregate_id, aggregate_type from dropped where not exists (select from kept)) d
+  ) d
 ) w
 left join batch b on true`
 
@@ -133,7 +150,7 @@ left join batch b on true`
 export const claimReady = (names: OutboxNames): string => `
 with ready as materialized (${readyRows(names)}
 ),
-candidates as (select * from ready),${lockAndRead(names, "o.retry_after is null")}`
+candidates as materialized (select * from ready),${lockAndRead(names, "o.retry_after is null")}`
 
 /** Ready rows and retries that fell due. */
 export const claimFull = (names: OutboxNames): string => `
@@ -146,12 +163,15 @@ candidates as materialized (select * from ready union all select * from due),${l
   "coalesce(o.retry_after, '-infinity') <= now()"
 )}`
 
-/** A row of the answer. All but `seen` and `cut` are null when the batch is empty. */
+/** A row of the answer. From `seq` on, all are null when the batch is empty. */
 export interface ClaimAnswer {
   /** How many candidates there were. */
   readonly seen: number
   /** Whether the window cut the list of ready rows. */
   readonly cut: boolean
+  /** When the batch is empty: the aggregates whose rows were free, but not an earlier one of theirs. */
+  readonly blocked_ids: ReadonlyArray<string> | null
+  readonly blocked_types: ReadonlyArray<string> | null
   readonly seq: string | null
   readonly id: string
   readonly channel: string | null

@@ -20,18 +20,20 @@ export interface NotificationBuffer {
   readonly fail: (error: ListenError) => void
   /** The next notifications in order, at least one; waits for it. One taker at a time. */
   readonly take: Effect.Effect<Chunk.Chunk<ListenEvent>, ListenError>
-  /** How often reading was stopped or resumed: odd while it is stopped. */
-  readonly changes: () => number
+  /** True from a full buffer until half of it is taken. */
+  readonly stopped: () => boolean
+  /** Goes up with every notification received, and every time that reading goes on. */
+  readonly activity: () => number
 }
 
 export const makeNotificationBuffer = (resumeReading: () => void): NotificationBuffer => {
   const waiting: Array<ListenEvent> = []
   let characters = 0
-  let changes = 0
+  let activity = 0
+  let stopped = false
   let failure: ListenError | undefined
   let wakeTaker: (() => void) | undefined
 
-  const stopped = (): boolean => changes % 2 === 1
   const above = (share: number): boolean =>
     waiting.length >= bufferLimits.notifications * share || characters >= bufferLimits.characters * share
 
@@ -44,8 +46,9 @@ export const makeNotificationBuffer = (resumeReading: () => void): NotificationB
   const handOut = (): Chunk.Chunk<ListenEvent> => {
     const taken = waiting.splice(0, takeAtMost)
     for (const event of taken) if (event._tag === "Notification") characters -= event.payload.length
-    if (stopped() && !above(0.5)) {
-      changes += 1
+    if (stopped && !above(0.5)) {
+      stopped = false
+      activity += 1
       resumeReading()
     }
     return Chunk.unsafeFromArray(taken)
@@ -63,15 +66,17 @@ export const makeNotificationBuffer = (resumeReading: () => void): NotificationB
     offer: (channel, payload) => {
       waiting.push(ListenEvent.Notification({ channel, payload }))
       characters += payload.length
-      if (!stopped() && above(1)) changes += 1
+      activity += 1
+      stopped ||= above(1)
       wake()
-      return !stopped()
+      return !stopped
     },
     fail: (error) => {
       failure ??= error
       wake()
     },
     take,
-    changes: () => changes
+    stopped: () => stopped,
+    activity: () => activity
   }
 }

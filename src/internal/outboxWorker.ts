@@ -6,7 +6,7 @@ import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type * as pg from "pg"
 import { DatabaseError } from "../Errors.js"
-import type { ClaimedBatch, OutboxRow, OutboxWorker } from "../Outbox.js"
+import type { OutboxRow, OutboxWorker } from "../Outbox.js"
 import * as Sql from "../OutboxSql.js"
 import type { PgConnector } from "../PgConnector.js"
 import type { SettingsShape } from "../Settings.js"
@@ -23,6 +23,9 @@ const batchBytes = 32 * 1024 * 1024
 /** The window is this many times the limit, so that a worker finds rows beyond those in the hands of a few others. */
 const firstWindow = 4
 const widestWindow = 64
+
+/** How often one claim looks at most, when what it sees is in other hands. */
+const mostLooks = 8
 
 interface Statement {
   readonly text: string
@@ -113,28 +116,45 @@ export const openWorker = Effect.fnUntraced(function* (options: {
   }
   let window = firstWindow
 
-  const claim = Effect.fn("OutboxWorker.claim")(function* ({ full, limit }: { limit: number; full: boolean }) {
-    const statement = (): Statement => ({
-      name: full ? "claim_full" : "claim_ready",
-      text: full ? texts.full : texts.ready,
-      values: [full ? "0" : String(lowWaterMark()), window * limit, limit, batchBytes, 2 * settings.maxMessageBytes]
-    })
-    let [, answer] = yield* send<ClaimAnswer & pg.QueryResultRow>(client, "claim", [{ text: Sql.BEGIN }, statement()])
-    while (true) {
-      const rows = toRows(answer?.rows ?? [])
-      const first = answer?.rows[0]
+  const claim: OutboxWorker["claim"] = Effect.fn("OutboxWorker.claim")(function* ({ full, limit }) {
+    const blocked = { ids: [] as Array<string>, types: [] as Array<string> }
+    for (let look = 1; ; look++) {
+      // A look that found nothing may have locked rows that it can't give.
+      const before = look === 1 ? [] : [{ text: Sql.ROLLBACK }]
+      const results = yield* send<ClaimAnswer & pg.QueryResultRow>(client, "claim", [
+        ...before,
+        { text: Sql.BEGIN },
+        {
+          name: full ? "claim_full" : "claim_ready",
+          text: full ? texts.full : texts.ready,
+          values: [
+            full ? "0" : String(lowWaterMark()),
+            window * limit,
+            limit,
+            batchBytes,
+            2 * settings.maxMessageBytes,
+            blocked.ids,
+            blocked.types
+          ]
+        }
+      ])
+      const answers = results.at(-1)?.rows ?? []
+      const rows = toRows(answers)
+      const [first] = answers
       const seen = first?.seen ?? 0
       const narrow = first?.cut === true && rows.length < limit
-      const widest = window >= widestWindow
+      const canWiden = narrow && window < widestWindow
       window = narrow ? Math.min(window * 2, widestWindow) : Math.max(Math.ceil(window / 2), firstWindow)
-      const batch: ClaimedBatch = { rows, contended: rows.length < limit && seen > rows.length }
-      if (rows.length > 0) return batch
-      if (!narrow || widest) {
+      blocked.ids.push(...(first?.blocked_ids ?? []))
+      blocked.types.push(...(first?.blocked_types ?? []))
+      const contended = rows.length < limit && (seen > rows.length || blocked.ids.length > 0)
+      if (rows.length > 0) return { rows, contended }
+      // All that is free in the window is of blocked aggregates, or nothing is; beyond it there may be more.
+      const more = canWiden || (first?.blocked_ids ?? null) !== null
+      if (!more || look === mostLooks) {
         yield* send(client, "end an empty claim", [{ text: Sql.ROLLBACK }])
-        return batch
+        return { rows, contended }
       }
-      // The whole window is in other hands; what lies beyond it may be free.
-      ;[answer] = yield* send<ClaimAnswer & pg.QueryResultRow>(client, "claim", [statement()])
     }
   })
 

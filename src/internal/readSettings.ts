@@ -1,7 +1,6 @@
 /**
  * From an environment to the settings, or to everything that is wrong with it at once.
  */
-import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Option from "effect/Option"
@@ -53,13 +52,6 @@ const crossChecks = (shape: SettingsShape): ReadonlyArray<SettingsProblem> => {
       setting: settings.routes.name,
       problem: `the wake channel "${shape.wakeChannel}" is a source, but the wake channel is never published`,
       mend: `Take the route out, or give ${settings.wakeChannel.name} another name`
-    })
-  }
-  if (Duration.greaterThan(shape.heartbeatTimeout, shape.heartbeatInterval)) {
-    problems.push({
-      setting: settings.heartbeatTimeout.name,
-      problem: `is longer than ${settings.heartbeatInterval.name}`,
-      mend: `Give at most ${Duration.toMillis(shape.heartbeatInterval)} millis, or a longer interval`
     })
   }
   return problems

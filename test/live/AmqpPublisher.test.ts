@@ -61,7 +61,7 @@ const readyPublisher = (options: PublisherOptions = {}) =>
   })
 
 const ready = (publisher: AmqpPublisher["Type"], within: Duration.DurationInput = "10 seconds") =>
-  publisher.awaitReady.pipe(Effect.timeoutFail({ duration: within, onTimeout: () => new Error("not ready in time") }))
+  Effect.timeout(publisher.awaitReady, within)
 
 const events = (count: number, prefix = "e"): ReadonlyArray<Publishable> =>
   Array.from({ length: count }, (_, n) => event(`${prefix}-${n}`))
@@ -352,6 +352,24 @@ describe("AmqpPublisher on a broker that breaks", () => {
         yield* Deferred.await(isReady)
         assert.deepStrictEqual(tally(yield* publisher.publish(events(3))), { ...none, Confirmed: 3 })
       })
+  )
+
+  it.scopedLive("closed by an operator with messages in flight: they are unknown, not refused", () =>
+    Effect.gen(function* () {
+      const broker = yield* privateRabbitMq()
+      const publisher = yield* publisherOn(broker.url)
+      yield* ready(publisher)
+      const [connection] = yield* eventually("the connection shows up", broker.api.connections, (all) => all.length > 0)
+      // An alarm keeps the messages in flight for as long as it takes.
+      yield* broker.setMemoryAlarm
+      const publishing = yield* publisher.publish(events(3)).pipe(Effect.fork)
+      yield* eventually("the publisher is blocked", publisher.status, (now) => now.blocked)
+      yield* broker.api.closeConnection(connection?.name ?? "")
+      const outcomes = yield* Fiber.join(publishing)
+      assert.deepStrictEqual(tally(outcomes), { ...none, Unknown: 3 })
+      const [first] = outcomes
+      assert.match(first?._tag === "Unknown" ? first.reason : "", /^connection lost: 320 CONNECTION_FORCED/)
+    })
   )
 
   it.scopedLive("frozen: unknown within the confirm time-out, ready again once it thaws", () =>

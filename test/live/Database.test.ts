@@ -191,7 +191,7 @@ describe("the pool", () => {
       })
   )
 
-  it.scopedLive("closes within a second while the server is frozen", () =>
+  it.scopedLive("closes within two seconds while the server is frozen", () =>
     Effect.gen(function* () {
       const server = yield* privatePostgres()
       let closing = 0
@@ -201,7 +201,7 @@ describe("the pool", () => {
         yield* server.pause
         closing = performance.now()
       }).pipe(Effect.scoped)
-      assert.isBelow(performance.now() - closing, 1000)
+      assert.isBelow(performance.now() - closing, 2000)
       yield* server.resume
     })
   )
@@ -213,10 +213,13 @@ describe("the pool", () => {
         maxConnections: 1,
         lendTimeout: Duration.millis(500)
       })
-      const holder = yield* Effect.fork(transaction("hold", sql`select pg_sleep(0.8)`))
+      const holder = yield* Effect.fork(transaction("hold", sql`select pg_sleep(0.9)`))
       yield* Effect.yieldNow()
-      const late = yield* timed(query("late", sql`select 1`))
-      assert.include(assertKind(late.error, "connection").reason, "none of 1 was free")
+      // A transaction waits uninterruptibly, and its wait must end all the same.
+      const late = yield* Effect.all([timed(query("late", sql`select 1`)), timed(transaction("late", sql`select 1`))], {
+        concurrency: "unbounded"
+      })
+      for (const { error } of late) assert.include(assertKind(error, "connection").reason, "none of 1 was free")
       assert.deepStrictEqual(yield* query("in time", sql`select 1 as n`), [{ n: 1 }])
       yield* Fiber.join(holder)
     })

@@ -124,7 +124,7 @@ describe("faults", () => {
       const consumer = yield* consume(vhost.url, QUEUE)
       const processed = 10_000 - Number(left?.["n"])
       yield* eventually(
-        "the processed ones",
+        `the ${processed} processed ones`,
         Effect.sync(() => consumer.received.length),
         (n) => n === processed
       )

@@ -7,8 +7,8 @@ import { fileURLToPath } from "node:url"
 import * as Data from "effect/Data"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
-import * as Schedule from "effect/Schedule"
 import type * as Scope from "effect/Scope"
+import { eventually } from "./eventually.js"
 
 const MAIN = fileURLToPath(new URL("../../dist/main.js", import.meta.url))
 
@@ -90,7 +90,6 @@ export const startService = (
       Effect.sync(() => {
         const started = spawn(process.execPath, [MAIN, ...args], {
           env: {
-            PATH: process.env["PATH"],
             PG_LISTENER_HEALTH_PORT: String(port),
             PG_LISTENER_HEALTH_HOST: "127.0.0.1",
             ...env
@@ -116,13 +115,11 @@ export const startService = (
     const url = `http://127.0.0.1:${port}`
 
     const until = <A>(what: string, within: Duration.DurationInput, look: Effect.Effect<A | undefined>) =>
-      look.pipe(
-        Effect.repeat({ until: (value) => value !== undefined, schedule: Schedule.spaced("25 millis") }),
-        Effect.flatMap((value) => (value === undefined ? Effect.never : Effect.succeed(value as A))),
-        Effect.timeoutFail({
-          duration: within,
-          onTimeout: () => new ServiceError({ reason: `${what} did not happen in ${Duration.format(within)}`, output })
-        })
+      eventually(what, look, (value) => value !== undefined, within).pipe(
+        Effect.map((value) => value as A),
+        Effect.catchTag("NeverHappened", ({ what }) =>
+          Effect.fail(new ServiceError({ reason: `${what} did not happen in ${Duration.format(within)}`, output }))
+        )
       )
 
     const readiness = (wanted: number) =>

@@ -65,10 +65,9 @@ export const transactionPooler = (
         messages((message) => {
           const type = typeOf(message)
           const swallowed = session.injected || (type === "A" && !session.busy && options.dropsNotifications)
-          if (type === "Z") {
-            session.busy = false
-            session.injected = false
-          }
+          // The server answers in order: an answer of ours comes first, whatever the client has sent meanwhile.
+          if (type === "Z" && session.injected) session.injected = false
+          else if (type === "Z") session.busy = false
           if (!swallowed) client.write(message)
         })
       )
@@ -93,7 +92,7 @@ export const transactionPooler = (
       inject: (statement) =>
         Effect.sync(() => {
           for (const session of sessions) {
-            if (session.busy || session.server.destroyed) continue
+            if (session.busy || session.injected || session.server.destroyed) continue
             session.injected = true
             const text = Buffer.from(`${statement}\0`)
             const head = Buffer.alloc(5)

@@ -10,7 +10,7 @@ import { Database } from "../../src/Database.js"
 import { Outbox, type OutboxWorker } from "../../src/Outbox.js"
 import { PgConnector } from "../../src/PgConnector.js"
 import { Settings } from "../../src/Settings.js"
-import { freshDatabase, migratedDatabase, type TestDatabase } from "./Servers.js"
+import { freshDatabase, migratedDatabase } from "./Servers.js"
 import { type SqlClient, type SqlFailed, sqlClient } from "./Sql.js"
 
 export type Environment = Readonly<Record<string, string>>
@@ -34,23 +34,20 @@ export const openOutbox = (
   Effect.map(Layer.build(outboxLayer(url, environment)), Context.get(Outbox))
 
 export interface Lab {
-  readonly database: TestDatabase
+  readonly url: string
   readonly outbox: Outbox["Type"]
   readonly sql: SqlClient
 }
 
-const labOn = (database: TestDatabase, environment: Environment) =>
-  Effect.gen(function* () {
-    const sql = yield* sqlClient(database.url)
-    return { database, sql, outbox: yield* openOutbox(database.url, environment) } satisfies Lab
-  })
+export const labOn = (url: string, environment: Environment = {}): Effect.Effect<Lab, SqlFailed, Scope.Scope> =>
+  Effect.all({ url: Effect.succeed(url), sql: sqlClient(url), outbox: openOutbox(url, environment) })
 
 export const lab = (environment: Environment = {}): Effect.Effect<Lab, SqlFailed, Scope.Scope> =>
-  Effect.flatMap(migratedDatabase, (database) => labOn(database, environment))
+  Effect.flatMap(migratedDatabase, ({ url }) => labOn(url, environment))
 
 /** Without tables. */
 export const emptyLab = (environment: Environment = {}): Effect.Effect<Lab, SqlFailed, Scope.Scope> =>
-  Effect.flatMap(freshDatabase, (database) => labOn(database, environment))
+  Effect.flatMap(freshDatabase, ({ url }) => labOn(url, environment))
 
 /** Inserts one row per aggregate id (null for none), in order; the first one of a new table has `seq` 1. */
 export const insertEvents = (sql: SqlClient, aggregateIds: ReadonlyArray<string | null>) =>
