@@ -32,7 +32,7 @@ export const make = (at: {
       Effect.timeoutFail({ duration: "90 seconds", onTimeout: () => fail("start", "it does not serve after 90 s") })
     )
     const start = Effect.zipRight(docker("start", container), Effect.asVoid(awaitServes))
-    const stop = Effect.asVoid(docker("stop", "--time", "9", container))
+    const stop = Effect.asVoid(docker("stop", "-t", "9", container))
 
     yield* Console.log(`Starting RabbitMQ in a container (docker run ${image})...`)
     yield* Effect.addFinalizer(() => Effect.ignore(docker("rm", "--force", "--volumes", container)))

@@ -172,22 +172,11 @@ export const make = (spec: ServerSpec): Effect.Effect<ServerProcess, ServerError
       running === undefined || running.exit !== undefined ? Effect.succeed([]) : ProcessTable.treeOf(running.pid)
     )
 
-    /** Until we have heard of the end, the pid is still taken, and a PostgreSQL that finds it in its lock file gives up. */
-    const awaitReaped = (state: typeof running) =>
-      Effect.suspend(() =>
-        state === undefined || state.exit !== undefined ? Effect.void : Effect.fail("not yet")
-      ).pipe(
-        Effect.retry({ while: () => Effect.as(Effect.sleep("5 millis"), true) }),
-        Effect.timeoutOption("3 seconds"),
-        Effect.ignore
-      )
-
     const stopNow = Effect.gen(function* () {
       const entries = yield* tree
       const state = running
       running = undefined
       const ended = yield* end(entries, spec.stopSignal, spec.stopWithinMillis)
-      yield* awaitReaped(state)
       if (!ended) return yield* fail("stop", "it did not end, not even by SIGKILL")
       // A record that another process wrote is that one's, and the reason why we did not start.
       if (state !== undefined) Fs.rmSync(recordFile, { force: true })
@@ -220,13 +209,11 @@ export const make = (spec: ServerSpec): Effect.Effect<ServerProcess, ServerError
 
     const kill9Now = Effect.gen(function* () {
       const entries = yield* tree
-      const state = running
       running = undefined
       yield* ProcessTable.signal(spec.killsChildren ? entries : entries.slice(0, 1), "SIGKILL")
       // Children end by themselves when they notice; a stopped one can't notice, hence SIGCONT.
       yield* ProcessTable.signal(entries, "SIGCONT")
       if (!(yield* end(entries, "SIGKILL", 3000))) return yield* fail("kill9", "some of its processes are left")
-      yield* awaitReaped(state)
     })
 
     const needed = Effect.flatMap(tree, (entries) =>

@@ -17,6 +17,7 @@ import type { DatabaseError, ListenExhausted } from "./Errors.js"
 import { type Fatal, supervised } from "./Fatal.js"
 import * as Jobs from "./Jobs.js"
 import * as LiveEvents from "./LiveEvents.js"
+import * as LiveStandby from "./LiveStandby.js"
 import * as Metrics from "./Metrics.js"
 import { Outbox } from "./Outbox.js"
 import { type ListenEvent, PgListen } from "./PgListen.js"
@@ -85,7 +86,10 @@ export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wa
         )
         yield* supervised("clean-up", afterGate(Jobs.cleanUp(outbox, settings.cleanupInterval)))
 
-        const onEvents = listenHandler({ listen, live, outbox, wake, settings })
+        const standby = LiveStandby.make(listen, live.offer)
+        yield* supervised("live-standby", afterGate(standby.run))
+
+        const onEvents = listenHandler({ listen, live, standby, outbox, wake, settings })
         yield* supervised(
           "listen",
           listen.events.pipe(
@@ -105,13 +109,14 @@ export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wa
 interface HandlerDeps {
   readonly listen: PgListen["Type"]
   readonly live: LiveEvents.LiveEvents
+  readonly standby: LiveStandby.LiveStandby
   readonly outbox: Outbox["Type"]
   readonly wake: Wake.Wake
   readonly settings: Settings["Type"]
 }
 
 /** What each event of the LISTEN session sets off. Handles a whole chunk of notifications in a few steps. */
-const listenHandler = ({ listen, live, outbox, settings, wake }: HandlerDeps) => {
+const listenHandler = ({ listen, live, outbox, settings, standby, wake }: HandlerDeps) => {
   const routed = new Set(settings.routes.channels)
 
   const onListening = (disconnectedAt: number | undefined) =>
@@ -130,7 +135,10 @@ const listenHandler = ({ listen, live, outbox, settings, wake }: HandlerDeps) =>
         .filter(({ channel }) => channel !== settings.wakeChannel && routed.has(channel))
         .map(({ channel, payload }) => ({ id: randomUUID(), channel, payload, receivedAtSeconds }))
       for (const { channel } of events) Metrics.countNotification(channel)
-      if (received.length > 0 && (yield* listen.isLiveOwner)) yield* live.offer(received)
+      if (received.length === 0) return
+      yield* (yield* listen.isLiveOwner)
+        ? live.offer([...(yield* standby.takeAll), ...received])
+        : standby.add(received)
     })
 
   return (chunk: Chunk.Chunk<ListenEvent>): Effect.Effect<void> =>

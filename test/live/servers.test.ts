@@ -2,6 +2,7 @@ import * as Net from "node:net"
 import { assert, describe, it } from "@effect/vitest"
 import * as Amqp from "amqplib"
 import * as Effect from "effect/Effect"
+import * as Scope from "effect/Scope"
 import * as ProcessTable from "../../dev/ProcessTable.js"
 import { consume } from "../support/Consumer.js"
 import { freshDatabase, freshVhost, migratedDatabase, privatePostgres, privateRabbitMq } from "../support/Servers.js"
@@ -39,10 +40,11 @@ describe("the shared servers", () => {
   it.scopedLive("drop a test's database with its scope, even while somebody is connected", () =>
     Effect.gen(function* () {
       const other = yield* sqlClient((yield* freshDatabase).url)
+      const inTest = yield* Effect.scope
       const name = yield* Effect.scoped(
         Effect.gen(function* () {
           const database = yield* freshDatabase
-          yield* Effect.acquireRelease(sqlClient(database.url), () => Effect.void)
+          yield* Scope.extend(sqlClient(database.url), inTest)
           return database.name
         })
       )
@@ -163,7 +165,7 @@ describe("a private RabbitMQ", () => {
       connection.on("error", () => {})
       const blocked = Effect.async<void>((resume) => {
         connection.once("blocked", () => resume(Effect.void))
-      })
+      }).pipe(Effect.timeout("10 seconds"))
       const channel = yield* Effect.promise(() => connection.createChannel())
       yield* rabbitMq.setMemoryAlarm
       channel.sendToQueue("q", Buffer.from("late"))
