@@ -12,6 +12,7 @@ import * as Redacted from "effect/Redacted"
 import type * as Scope from "effect/Scope"
 import * as pg from "pg"
 import { DatabaseError } from "./Errors.js"
+import { pgAdvice, refusedInBothForms } from "./internal/pgAdvice.js"
 import { toDatabaseError } from "./internal/pgErrors.js"
 import { closeClient, destroySocket } from "./internal/pgSocket.js"
 import { type ConnectTarget, connectTarget } from "./internal/pgTarget.js"
@@ -28,6 +29,8 @@ export interface ConnectOptions {
 
 /** How long past its own limit a statement may stay unanswered before its query fails with "Query read timeout". */
 const answerGraceMillis = 5000
+
+const operation = "connect to PostgreSQL"
 
 const keepAliveIdleMillis = 10_000
 
@@ -109,7 +112,24 @@ const openTarget = (target: ConnectTarget, options: ConnectOptions): Effect.Effe
   if (first === undefined) return Effect.dieMessage("a target without a form of encryption")
   return second === undefined
     ? first
-    : Effect.catchAll(first, (error) => (refusesForm(error) ? second : Effect.fail(error)))
+    : Effect.catchAll(first, (error) =>
+        refusesForm(error)
+          ? Effect.mapError(second, (another) => (refusesForm(another) ? refusedInBothForms(error, another) : another))
+          : Effect.fail(error)
+      )
+}
+
+const refusal = (cause: Error): DatabaseError => {
+  const error = toDatabaseError(operation, cause)
+  const advice = pgAdvice(cause)
+  return advice === undefined
+    ? error
+    : new DatabaseError({
+        operation,
+        kind: error.kind,
+        reason: `${error.reason}. ${advice}`,
+        sqlState: error.sqlState
+      })
 }
 
 const run = (client: pg.Client, text: string): Effect.Effect<void, Error> =>
@@ -133,7 +153,6 @@ export class PgConnector extends Context.Tag("pg-listener/PgConnector")<
   static readonly layer: Layer.Layer<PgConnector, never, Settings> = Layer.effect(
     this,
     Effect.map(Settings, (settings) => {
-      const operation = "connect to PostgreSQL"
       const target = Effect.gen(function* () {
         const url = yield* settings.databaseUrl
         const read = connectTarget(url)
@@ -154,7 +173,7 @@ export class PgConnector extends Context.Tag("pg-listener/PgConnector")<
       return {
         connect: Effect.fn("PgConnector.connect")(function* (options) {
           const to = yield* target
-          const client = yield* Effect.mapError(openTarget(to, options), (error) => toDatabaseError(operation, error))
+          const client = yield* Effect.mapError(openTarget(to, options), refusal)
           yield* run(client, sessionSettings(options)).pipe(
             Effect.zipRight(Effect.ignore(run(client, lookForDeadClients))),
             Effect.mapError((error) => toDatabaseError("set up the session", error)),

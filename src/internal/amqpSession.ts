@@ -8,11 +8,13 @@ import * as Amqp from "amqplib"
 import * as Context from "effect/Context"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
+import * as Either from "effect/Either"
 import * as Layer from "effect/Layer"
 import type * as Scope from "effect/Scope"
 import { AmqpError } from "../Errors.js"
 import { type ChannelEnd, type ConfirmChannel, makeChannel } from "./amqpChannel.js"
-import { messageOf, refusalOf, sessionUrl } from "./amqpWire.js"
+import { amqpAdvice, amqpTarget } from "./amqpTarget.js"
+import { messageOf, refusalOf } from "./amqpWire.js"
 
 /** What the broker says about a queue or an exchange when asked without creating it. */
 export type Inspection =
@@ -72,12 +74,18 @@ export const closeBounded = (peer: {
 
 const open = (url: string, onNews: (news: SessionNews) => void) =>
   Effect.gen(function* () {
+    const target = amqpTarget(url)
+    if (Either.isLeft(target)) {
+      const { mend, problem, setting } = target.left
+      return yield* new AmqpError({ operation: "connect", reason: `${setting} ${problem}. ${mend}` })
+    }
+    const { connect, tls } = target.right
     // Destroys the socket in whatever state it is: connecting, shaking hands, open, or half closed.
     const socket = new AbortController()
     let goodbye = () => Promise.resolve()
     yield* Effect.addFinalizer(() => closeBounded({ close: () => goodbye(), destroy: () => socket.abort() }))
     return yield* ask("connect", () =>
-      Amqp.connect(sessionUrl(url), { ...socketOptions, signal: socket.signal } as Amqp.SocketOptions).then((model) => {
+      Amqp.connect(connect, { ...socketOptions, ...tls, signal: socket.signal } as Amqp.SocketOptions).then((model) => {
         goodbye = () => model.close()
         return makeSession(model, onNews)
       })
@@ -101,7 +109,11 @@ const ask = <A>(
 ): Effect.Effect<A, AmqpError> =>
   Effect.async<A, AmqpError>((resume) => {
     let abandoned = false
-    const fail = (cause: unknown) => resume(Effect.fail(new AmqpError({ operation, reason: messageOf(cause) })))
+    const fail = (cause: unknown) => {
+      const advice = amqpAdvice(cause)
+      const reason = advice === undefined ? messageOf(cause) : `${messageOf(cause)}. ${advice}`
+      resume(Effect.fail(new AmqpError({ operation, reason })))
+    }
     try {
       question().then((answer) => (abandoned ? discard(answer) : resume(Effect.succeed(answer))), fail)
     } catch (cause) {

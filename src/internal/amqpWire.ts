@@ -3,16 +3,7 @@
  */
 import type * as Amqp from "amqplib"
 import type { Returned } from "./amqpChannel.js"
-
-const heartbeatSeconds = "10"
-
-/** The URL to connect with: its own heartbeat, or ours. Throws, without showing the URL, when it is none. */
-export const sessionUrl = (url: string): string => {
-  if (!URL.canParse(url)) throw new Error("the AMQP URL can't be parsed")
-  const parsed = new URL(url)
-  if (!parsed.searchParams.has("heartbeat")) parsed.searchParams.set("heartbeat", heartbeatSeconds)
-  return parsed.href
-}
+import { withoutOpenSslNoise } from "./tlsFault.js"
 
 /** Where the URL leads, without user and password: safe to log. */
 export const addressOf = (url: string): string => {
@@ -24,7 +15,7 @@ export const addressOf = (url: string): string => {
 /** Connections to several addresses of one name fail with an empty message and the reasons inside. */
 export const messageOf = (cause: unknown): string => {
   if (cause instanceof AggregateError && cause.message === "") return cause.errors.map(messageOf).join("; ")
-  return cause instanceof Error ? brokersWords(cause.message) : String(cause)
+  return cause instanceof Error ? brokersWords(withoutOpenSslNoise(cause.message)) : String(cause)
 }
 
 /** `Channel closed by server: 404 (NOT-FOUND) with message "NOT_FOUND - no …"` is `404 NOT_FOUND - no …`. */

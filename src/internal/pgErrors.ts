@@ -3,6 +3,7 @@
  */
 import { SqlError } from "@effect/sql/SqlError"
 import { DatabaseError } from "../Errors.js"
+import { withoutOpenSslNoise } from "./tlsFault.js"
 
 interface Failure {
   readonly message: string
@@ -55,7 +56,7 @@ const failureOf = (cause: unknown): Failure => {
   }
   const code = word(cause, "code")
   return {
-    message: word(cause, "message") ?? code ?? "no reason given",
+    message: withoutOpenSslNoise(word(cause, "message") ?? code ?? "no reason given"),
     code,
     fromServer: word(cause, "severity") !== undefined && code?.length === 5
   }

@@ -125,7 +125,7 @@ const sslModeOf = (parameters: ReadonlyMap<string, string>): Either.Either<SslMo
   const written = parameters.get("sslmode") ?? (parameters.get("ssl") === "true" ? "require" : undefined)
   const mode = written ?? (rootCert === "system" ? "verify-full" : "prefer")
   const known = sslModes.find((one) => one === mode)
-  if (known === undefined) return bad("has an unknown sslmode", `Use one of ${sslModes.join(", ")}`)
+  if (known === undefined) return bad("has an unknown sslmode", `Give one of ${sslModes.join(", ")}`)
   if (rootCert === "system" && known !== "verify-full") {
     return bad("has sslrootcert=system with a weaker sslmode", "Use sslmode=verify-full with it")
   }

@@ -3,6 +3,9 @@
  */
 import * as Duration from "effect/Duration"
 import * as Either from "effect/Either"
+import type { SettingsProblem } from "../Errors.js"
+import { parseAmqpUrl } from "./amqpTarget.js"
+import { parseDatabaseUrl } from "./pgTarget.js"
 import { exceedsBytes, shown } from "./shown.js"
 
 /** What is wrong with a text, and what to do; both without the setting's name. */
@@ -100,8 +103,6 @@ export const duration = (max: string): Form<Duration.Duration> => {
   }
 }
 
-const sslModes = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
-
 const isDecodable = (text: string): boolean => {
   try {
     decodeURIComponent(text)
@@ -135,20 +136,25 @@ export const url = (example: string, schemes: ReadonlyArray<string>): Form<strin
   }
 }
 
-/** A database's URL, as {@link url}, with a `sslmode` that libpq knows. */
-export const databaseUrl = (example: string): Form<string> => {
-  const base = url(example, ["postgres:", "postgresql:"])
-  return {
-    accepted: base.accepted,
-    parse: (text) =>
-      Either.flatMap(base.parse(text), () => {
-        const mode = new URL(text).searchParams.get("sslmode")
-        return mode === null || sslModes.includes(mode)
-          ? Either.right(text)
-          : fault("has a sslmode that libpq does not know", `Give one of ${sslModes.join(", ")}`)
-      })
+/** A {@link url} that must also make sense to the one who connects with it. */
+const urlFor =
+  (schemes: ReadonlyArray<string>, read: (text: string) => Either.Either<unknown, SettingsProblem>) =>
+  (example: string): Form<string> => {
+    const base = url(example, schemes)
+    return {
+      accepted: base.accepted,
+      parse: (text) =>
+        Either.flatMap(base.parse(text), () =>
+          Either.mapBoth(read(text), { onLeft: ({ mend, problem }) => [{ problem, mend }], onRight: () => text })
+        )
+    }
   }
-}
+
+/** A database's URL: {@link parseDatabaseUrl}. */
+export const databaseUrl = urlFor(["postgres:", "postgresql:"], parseDatabaseUrl)
+
+/** A broker's URL: {@link parseAmqpUrl}. */
+export const amqpUrl = urlFor(["amqp:", "amqps:"], parseAmqpUrl)
 
 /** A secret that travels in an HTTP header. */
 export const token: Form<string> = {

@@ -5,6 +5,7 @@ import * as Either from "effect/Either"
 import * as LogLevel from "effect/LogLevel"
 import { defaultRoutes, parseRoutes, type Routes } from "../Routes.js"
 import {
+  amqpUrl,
   boolean,
   databaseUrl,
   duration,
@@ -98,7 +99,7 @@ export const settings = {
   }),
   amqpUrl: secret({
     name: "AMQP_URL",
-    form: url(amqpExample, ["amqp:", "amqps:"]),
+    form: amqpUrl(amqpExample),
     required: true,
     example: amqpExample,
     meaning: "the RabbitMQ broker"

@@ -1,6 +1,7 @@
 /**
  * The statements of the jobs: live notifications, the low-water mark, the sweep's count, the clean-up, the schema check.
  */
+import * as Fs from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import * as Effect from "effect/Effect"
 import type { LiveRow } from "../../src/Outbox.js"
@@ -168,7 +169,7 @@ describe("insertLive", () => {
     refused
   })
 
-  it.scopedLive("keeps notifications in their order, marked as live, and rings the doorbell", () =>
+  it.scopedLive("keeps notifications in their order, marked as live", () =>
     Effect.gen(function* () {
       const { outbox, sql } = yield* lab()
       yield* outbox.insertLive([pending(3, '{"n": 1}'), pending(1, "2"), pending(2, "3")])
@@ -342,6 +343,28 @@ describe("cleanUp", () => {
   )
 })
 
+/** Two roles of the test's own: roles belong to the whole server. */
+const twoRoles = (sql: SqlClient, url: string) =>
+  Effect.gen(function* () {
+    const suffix = new URL(url).pathname.slice(1)
+    const roles = [`relay_${suffix}`, `writer_${suffix}`] as const
+    for (const role of roles) {
+      yield* Effect.acquireRelease(sql.query(`create role ${role} login`), () =>
+        Effect.orDie(sql.query(`drop owned by ${role}; drop role ${role}`))
+      )
+    }
+    return roles
+  })
+
+const as = (role: string, url: string) => Object.assign(new URL(url), { username: role }).href
+
+/** The template for DBAs, with the names that psql would put in. */
+const grants = (variables: Readonly<Record<string, string>>) =>
+  Fs.readFileSync(new URL("../../sql/roles/grants.sql", import.meta.url), "utf8").replace(
+    /:"(\w+)"/g,
+    (_, name: string) => `"${variables[name]}"`
+  )
+
 describe("verifySchema", () => {
   it.scopedLive("is content with a migrated database, with or without the doorbell, and with a newer version", () =>
     Effect.gen(function* () {
@@ -370,19 +393,10 @@ describe("verifySchema", () => {
   it.scopedLive("says what a role may not do, and is content once it has the documented grants", () =>
     Effect.gen(function* () {
       const { sql, url } = yield* lab()
-      const role = `relay_${new URL(url).pathname.slice(1)}`
-      yield* Effect.acquireRelease(sql.query(`create role ${role} login`), () =>
-        Effect.orDie(sql.query(`drop owned by ${role}; drop role ${role}`))
-      )
-      const outbox = yield* openOutbox(Object.assign(new URL(url), { username: role }).href)
-      assert.match((yield* Effect.flip(outbox.verifySchema)).message, new RegExp(`"${role}" may not .*grants.sql`))
-      yield* sql.query(
-        `grant select, insert, delete on event_outbox to ${role};
-         grant update (attempts, retry_after, last_error, dead_at, processed_at) on event_outbox to ${role};
-         grant select on event_outbox_migrations, outbox_dead_letters to ${role}`
-      )
-      assert.match((yield* Effect.flip(outbox.verifySchema)).message, /sequence/)
-      yield* sql.query(`grant select on sequence event_outbox_seq_seq to ${role}`)
+      const [relay, writer] = yield* twoRoles(sql, url)
+      const outbox = yield* openOutbox(as(relay, url))
+      assert.match((yield* Effect.flip(outbox.verifySchema)).message, new RegExp(`"${relay}" may not .*grants.sql`))
+      yield* sql.query(grants({ schema: "public", relay, writer }))
       yield* outbox.verifySchema
       // And they are enough for all it does.
       yield* insertEvents(sql, [null, null])
@@ -509,6 +523,29 @@ describe("writers", () => {
           headers: undefined
         }
       )
+    })
+  )
+
+  it.scopedLive("with the documented grants insert events, and can't settle or read them", () =>
+    Effect.gen(function* () {
+      const { sql, url } = yield* lab()
+      const [relay, writer] = yield* twoRoles(sql, url)
+      yield* sql.query(grants({ schema: "public", relay, writer }))
+      const app = yield* sqlClient(as(writer, url))
+      yield* app.query(
+        `insert into event_outbox (id, event_type, payload) values ('${id(1)}', 'e', '1') on conflict (id) do nothing`
+      )
+      yield* app.query("insert into outbox_events (event_type, payload) values ('e', '1') returning id")
+      yield* app.query("select emit_event('c', '1')")
+      const forbidden = [
+        "select payload from event_outbox",
+        "update event_outbox set processed_at = now()",
+        "insert into event_outbox (event_type, payload, processed_at) values ('e', '1', now())",
+        "delete from event_outbox"
+      ]
+      for (const statement of forbidden) {
+        assert.strictEqual((yield* Effect.flip(app.query(statement))).sqlState, "42501", statement)
+      }
     })
   )
 

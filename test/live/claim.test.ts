@@ -7,7 +7,8 @@ import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
 import { claimFull, claimReady } from "../../src/internal/claimSql.js"
 import { outboxNames } from "../../src/internal/outboxNames.js"
-import { claimSeqs, failAll, insertEvents, type Lab, lab, settleAll, until } from "../support/outboxLab.js"
+import type { OutboxRow } from "../../src/Outbox.js"
+import { claimSeqs, failAll, insertEvents, type Lab, lab, openOutbox, settleAll, until } from "../support/outboxLab.js"
 import { sqlClient } from "../support/Sql.js"
 
 /** Two workers of different processes. */
@@ -204,29 +205,17 @@ describe("a claim", () => {
     })
   )
 
-  it.scopedLive(
-    "leaves a retry alone that lies beyond a window full of ready rows: an earlier row may lie there, too",
-    () =>
-      Effect.gen(function* () {
-        const here = yield* lab()
-        const worker = yield* here.outbox.openWorker
-        yield* insertEvents(here.sql, [...Array.from({ length: 8 }, () => null), "x", "x", null])
-        yield* here.sql.query("update event_outbox set attempts = 1, retry_after = now() where seq in (10, 11)")
-        // The window is four times the limit: rows 1 to 8.
-        assert.deepStrictEqual(yield* claimSeqs(worker, { limit: 2, full: true }), ["1", "2"])
-        yield* settleAll(worker, ["1", "2"])
-        assert.deepStrictEqual(yield* claimSeqs(worker, { limit: 100, full: true }), [
-          "3",
-          "4",
-          "5",
-          "6",
-          "7",
-          "8",
-          "9",
-          "10",
-          "11"
-        ])
-      })
+  it.scopedLive("gives no retry from beyond a full window before an earlier row that lies beyond it, too", () =>
+    Effect.gen(function* () {
+      const here = yield* lab()
+      yield* insertEvents(here.sql, [...Array.from({ length: 8 }, () => null), "x", "x"])
+      yield* here.sql.query("update event_outbox set attempts = 1, retry_after = now() where seq = 10")
+      const holder = yield* sqlClient(here.url)
+      yield* holder.query("begin; select from event_outbox where seq <= 8 for update")
+      const worker = yield* here.outbox.openWorker
+      // The window is four times the limit: rows 1 to 8, all in other hands.
+      assert.deepStrictEqual(yield* claimSeqs(worker, { limit: 2, full: true }), ["9", "10"])
+    })
   )
 
   it.scopedLive("gives the followers of a dead letter", () =>
@@ -318,6 +307,108 @@ describe("a claim", () => {
       assert.deepStrictEqual(yield* claimSeqs(b), ["1"])
     })
   )
+})
+
+describe("any number of claims", () => {
+  /** The same numbers for the same seed, so that a failure can be run again. */
+  const randomFrom = (seed: number) => {
+    let state = seed
+    return (below: number) => {
+      state = (state * 1_103_515_245 + 12_345) % 2_147_483_648
+      return Math.floor((state / 2_147_483_648) * below)
+    }
+  }
+
+  for (const seed of [1, 2, 3]) {
+    it.scopedLive(
+      `of three workers keep the order of every aggregate, whatever they do with the rows (seed ${seed})`,
+      () =>
+        Effect.gen(function* () {
+          const random = randomFrom(seed)
+          const { outbox, sql, url } = yield* lab({ PG_LISTENER_MAX_ATTEMPTS: "3" })
+          const other = yield* openOutbox(url, { PG_LISTENER_MAX_ATTEMPTS: "3" })
+          const workers = yield* Effect.all([outbox.openWorker, outbox.openWorker, other.openWorker])
+          const inHands = workers.map((): ReadonlyArray<OutboxRow> => [])
+          const open = new Map<string, string | undefined>()
+          let next = 1
+
+          for (let step = 0; step < 400; step++) {
+            const at = random(workers.length)
+            const worker = workers[at]
+            const batch = inHands[at] ?? []
+            if (worker === undefined) continue
+            const action = random(10)
+            if (action < 2) {
+              const aggregates = Array.from({ length: 1 + random(5) }, () => [null, "a", "b", "c"][random(4)] ?? null)
+              yield* insertEvents(sql, aggregates)
+              for (const aggregate of aggregates) open.set(String(next++), aggregate ?? undefined)
+            } else if (action === 2) {
+              yield* outbox.advanceLowWater
+              yield* other.advanceLowWater
+            } else if (action === 3) {
+              yield* sql.query(
+                "with due as (select seq from event_outbox where retry_after > now() for update skip locked) update event_outbox o set retry_after = now() from due where o.seq = due.seq"
+              )
+            } else if (batch.length === 0) {
+              const { rows } = yield* worker.claim({ limit: 1 + random(6), full: random(2) === 0 })
+              inHands[at] = rows
+              const elsewhere = inHands.flatMap((held, owner) => (owner === at ? [] : held))
+              for (const row of rows) {
+                if (row.aggregateId === undefined) continue
+                const inBatch = rows.slice(0, rows.indexOf(row)).map(({ seq }) => seq)
+                for (const [seq, aggregate] of open) {
+                  const earlier = aggregate === row.aggregateId && BigInt(seq) < BigInt(row.seq)
+                  if (earlier) assert.include(inBatch, seq, `step ${step}: ${row.seq} before ${seq}`)
+                }
+                assert.notInclude(
+                  elsewhere.map(({ aggregateId }) => aggregateId),
+                  row.aggregateId,
+                  `step ${step}`
+                )
+              }
+            } else {
+              inHands[at] = []
+              if (random(6) === 0) {
+                yield* worker.rollback
+                continue
+              }
+              // As the publisher does it: after a failed row the rest of its aggregate is left as it is.
+              const failedAggregates = new Set<string>()
+              const processed: Array<string> = []
+              const failed: Array<{ seq: string; reason: string; dead: boolean }> = []
+              for (const { aggregateId, attempts, seq } of batch) {
+                if (aggregateId !== undefined && failedAggregates.has(aggregateId)) continue
+                if (random(3) > 0) processed.push(seq)
+                else {
+                  failed.push({ seq, reason: "refused", dead: random(8) === 0 })
+                  if (aggregateId !== undefined) failedAggregates.add(aggregateId)
+                  if (failed.at(-1)?.dead !== true && attempts + 1 < 3) continue
+                }
+                open.delete(seq)
+              }
+              yield* worker.settle({ processed, failed })
+            }
+          }
+
+          for (const worker of workers) yield* worker.rollback
+          yield* sql.query("update event_outbox set retry_after = now() where retry_after is not null")
+          const [worker] = workers
+          for (
+            let rows = yield* claimSeqs(worker, { full: true });
+            rows.length > 0;
+            rows = yield* claimSeqs(worker, { full: true })
+          ) {
+            yield* settleAll(worker, rows)
+          }
+          assert.lengthOf(
+            yield* sql.query("select from event_outbox where processed_at is null and dead_at is null"),
+            0,
+            "nothing is left behind"
+          )
+          assert.isAbove(next, 100)
+        })
+    )
+  }
 })
 
 /**

@@ -1,9 +1,14 @@
+import { spawn } from "node:child_process"
+import * as Fs from "node:fs"
 import * as Net from "node:net"
+import * as Os from "node:os"
+import * as Path from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import * as Amqp from "amqplib"
 import * as Effect from "effect/Effect"
 import * as Scope from "effect/Scope"
 import * as ProcessTable from "../../dev/ProcessTable.js"
+import * as ServerProcess from "../../dev/ServerProcess.js"
 import { consume } from "../support/Consumer.js"
 import { freshDatabase, freshVhost, migratedDatabase, privatePostgres, privateRabbitMq } from "../support/Servers.js"
 import { sqlClient } from "../support/Sql.js"
@@ -184,6 +189,66 @@ describe("a private RabbitMQ", () => {
       const during = yield* Effect.scoped(Effect.zipRight(privateRabbitMq(), erlang))
       assert.deepStrictEqual(during.toSorted(), ["beam.smp", "epmd"])
       assert.deepStrictEqual(yield* erlang, [])
+    })
+  )
+})
+
+describe("what an earlier run left in the folder", () => {
+  /** Any program will do as a server here, and one that is left over can be any as well. */
+  const sleeper = { command: "sleep", args: ["600"] }
+  const leftover = Effect.acquireRelease(
+    Effect.sync(() => spawn(sleeper.command, sleeper.args, { stdio: "ignore" })),
+    (child) => Effect.sync(() => child.kill("SIGKILL"))
+  )
+  const entryOf = (pid: number | undefined) => Effect.map(ProcessTable.treeOf(pid ?? 0), ([entry]) => entry)
+  const startAfter = (record: object) =>
+    Effect.gen(function* () {
+      const folder = yield* Effect.acquireRelease(
+        Effect.sync(() => Fs.mkdtempSync(Path.join(Os.tmpdir(), "pg-listener-test-"))),
+        (made) => Effect.sync(() => Fs.rmSync(made, { recursive: true, force: true }))
+      )
+      Fs.writeFileSync(Path.join(folder, "server.json"), JSON.stringify(record))
+      return yield* ServerProcess.make({
+        name: "a server",
+        folder,
+        file: "server",
+        launch: sleeper,
+        env: { PATH: "/usr/bin:/bin" },
+        output: "log",
+        beforeStart: Effect.void,
+        isReady: () => Effect.succeed(true),
+        readyWithinMillis: 5000,
+        stopSignal: "SIGTERM",
+        stopWithinMillis: 1000,
+        killsChildren: true
+      })
+    })
+
+  it.scopedLive("is ended by the next start when its owner is gone", () =>
+    Effect.gen(function* () {
+      const left = yield* entryOf((yield* leftover).pid)
+      const gone = { pid: 1, parent: 0, name: "node", started: "never" }
+      yield* startAfter({ owner: gone, processes: [left] })
+      assert.strictEqual(yield* entryOf(left?.pid), undefined)
+    })
+  )
+
+  it.scopedLive("stays, and the start is refused, while its owner lives", () =>
+    Effect.gen(function* () {
+      const left = yield* entryOf((yield* leftover).pid)
+      const owner = yield* entryOf(process.ppid)
+      const error = yield* Effect.flip(startAfter({ owner, processes: [left] }))
+      assert.include(error.message, `started by process ${process.ppid}, which still runs`)
+      assert.deepStrictEqual(yield* entryOf(left?.pid), left)
+    })
+  )
+
+  it.scopedLive("is not touched when its pid has become somebody else's", () =>
+    Effect.gen(function* () {
+      const stranger = yield* entryOf((yield* leftover).pid)
+      const gone = { pid: 1, parent: 0, name: "node", started: "never" }
+      yield* startAfter({ owner: gone, processes: [{ ...stranger, started: "earlier" }] })
+      assert.deepStrictEqual(yield* entryOf(stranger?.pid), stranger)
     })
   )
 })
