@@ -70,4 +70,9 @@ export const cleanUp = (outbox: Outbox["Type"], every: Duration.Duration) =>
 /** How often the low-water mark is moved up: it only has to keep the claims short. */
 const LOW_WATER_INTERVAL = Duration.seconds(2)
 
-export const lowWater = (outbox: Outbox["Type"]) => spaced("low-water mark", LOW_WATER_INTERVAL, outbox.advanceLowWater)
+export const lowWater = (outbox: Outbox["Type"], wake: Wake) =>
+  spaced(
+    "low-water mark",
+    LOW_WATER_INTERVAL,
+    Effect.flatMap(outbox.advanceLowWater, (freed) => (freed ? wake.ringFull : Effect.void))
+  )

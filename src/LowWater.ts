@@ -16,101 +16,108 @@
  * A transaction that is open and has inserted thus holds the mark back; one that only reads does not. Rows that become
  * ready again by hand below the mark are found by full claims, which do not use it.
  *
+ * An aggregate with a hundred thousand rows behind a failing one would hold the mark back, and have each claim walk them
+ * all. So when the mark stays where it is, a round also looks at the held rows directly above it; bounded claims begin
+ * above these and leave out their aggregates altogether. Order holds: a row above of such an aggregate is left out, and
+ * of any other aggregate nothing ready is below. Full claims use neither, and so find the rows once they are free.
+ *
  * The mark is true for the server it was read from. After a fail-over or a restore the sequence may be behind it, so a new
  * session and a sequence that went back both put it to 0.
  */
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 
-/** An open transaction that may have inserted. A prepared one is known by another name than before it was prepared. */
-export interface OpenWriter {
-  readonly transaction: string
-  readonly prepared: boolean
-}
-
 /** What the mark asks the database; each answer is newer than the one before. */
 export interface LowWaterLooks<E> {
   readonly lastSeq: Effect.Effect<bigint, E>
-  readonly openWriters: Effect.Effect<ReadonlyArray<OpenWriter>, E>
+  /** The names of the open transactions that may have inserted, prepared ones among them. */
+  readonly openWriters: Effect.Effect<ReadonlyArray<string>, E>
   /** The smallest `seq` above the mark of a row that is ready, locked or not. */
   readonly firstReadyAbove: (mark: bigint) => Effect.Effect<Option.Option<bigint>, E>
+  /**
+   * The unbroken run of held rows above the mark, as far as `upTo`: the `seq` before the first ready row that is not held,
+   * and every aggregate of the run. None when there is no such run, or when it has too many aggregates to leave out.
+   */
+  readonly heldRunAbove: (mark: bigint, upTo: bigint) => Effect.Effect<Option.Option<ClaimFloor>, E>
 }
 
 export interface LowWater<E> {
   /** Ready rows are above it. */
   readonly mark: () => bigint
-  /** One round. The mark may stay where it is. */
-  readonly advance: Effect.Effect<void, E>
+  /** The mark, or above it when held rows pile up there. */
+  readonly floor: () => ClaimFloor
+  /** One round. The mark may stay where it is. Tells whether an aggregate is left out no longer: its rows ring nobody. */
+  readonly advance: Effect.Effect<boolean, E>
   /** Back to 0: what was known may be about another server. */
   readonly reset: () => void
 }
 
 interface Round {
   readonly reached: bigint
-  /** The transactions of the round that have not been seen to end, by name. */
-  readonly writers: ReadonlyMap<string, OpenWriter>
+  /** The transactions of the round that have not been seen to end. A transaction keeps its name when it is prepared. */
+  readonly writers: ReadonlySet<string>
 }
 
-const startRound = (reached: bigint, open: ReadonlyArray<OpenWriter>): Round => ({
-  reached,
-  writers: new Map(open.map((writer) => [writer.transaction, writer]))
+const stillOpen = (round: Round, open: ReadonlyArray<string>): Round => ({
+  reached: round.reached,
+  writers: new Set(open.filter((writer) => round.writers.has(writer)))
 })
-
-/**
- * Who of the round's transactions is open still. One that was not yet prepared may be any of the prepared ones by now, so
- * as long as there were such, the prepared ones count as well.
- */
-const stillOpen = (round: Round, open: ReadonlyArray<OpenWriter>): Round => {
-  const mayHavePrepared = Array.from(round.writers.values()).some((writer) => !writer.prepared)
-  return startRound(
-    round.reached,
-    open.filter((writer) => round.writers.has(writer.transaction) || (writer.prepared && mayHavePrepared))
-  )
-}
 
 const min = (a: bigint, b: bigint): bigint => (a < b ? a : b)
 
 export const make = <E>(looks: LowWaterLooks<E>): LowWater<E> => {
   let mark = 0n
+  /** Up to here every row that will ever be there is visible. */
+  let reachedForSure = 0n
+  let heldRun: ClaimFloor | undefined
   let round: Round | undefined
   let epoch = 0
   const reset = () => {
     mark = 0n
+    reachedForSure = 0n
+    heldRun = undefined
     round = undefined
     epoch++
   }
+
+  const floor = (): ClaimFloor => heldRun ?? { above: mark, leftOut: [] }
 
   const advance = Effect.gen(function* () {
     const startedIn = epoch
     const reached = yield* looks.lastSeq
     const open = yield* looks.openWriters
-    if (startedIn !== epoch) return
+    if (startedIn !== epoch) return false
     if (reached < mark) reset()
     const current = epoch
 
     const older = round === undefined ? undefined : stillOpen(round, open)
-    const newer = startRound(reached, open)
-    let complete: Round
+    const newer: Round = { reached, writers: new Set(open) }
     if (newer.writers.size === 0) {
       // With nobody open, this round is complete at once, and knows more than the older one.
-      complete = newer
+      reachedForSure = newer.reached
       round = undefined
     } else if (older !== undefined && older.writers.size === 0) {
-      complete = older
+      reachedForSure = older.reached
       round = newer
-    } else {
-      round = older ?? newer
-      return
-    }
+    } else round = older ?? newer
 
     const first = yield* looks.firstReadyAbove(mark)
-    if (current !== epoch) return
+    if (current !== epoch) return false
+    const before = floor().leftOut
     const below = Option.match(first, {
-      onNone: () => complete.reached,
-      onSome: (seq) => min(seq - 1n, complete.reached)
+      onNone: () => reachedForSure,
+      onSome: (seq) => min(seq - 1n, reachedForSure)
     })
-    if (below > mark) mark = below
+    if (below > mark) {
+      mark = below
+      heldRun = undefined
+    } else if (Option.isSome(first) && first.value <= reachedForSure) {
+      const run = yield* looks.heldRunAbove(mark, reachedForSure)
+      if (current === epoch) heldRun = Option.getOrUndefined(run)
+    } else heldRun = undefined
+    const { leftOut } = floor()
+    return before.some((old) => !leftOut.some((now) => now.id === old.id && now.type === old.type))
   })
 
-  return { mark: () => mark, advance, reset }
+  return { mark: () => mark, floor, advance, reset }
 }

@@ -113,8 +113,11 @@ export class Outbox extends Context.Tag("pg-listener/Outbox")<
     ) => Effect.Effect<ReadonlyArray<boolean>, DatabaseError>
     /** Inserts live notifications as rows; a row whose id is there already is left alone. */
     readonly insertLive: (rows: ReadonlyArray<LiveRow>) => Effect.Effect<void, DatabaseError>
-    /** Moves the low-water mark up, as far as no row below it can still turn up (see docs/design.md). */
-    readonly advanceLowWater: Effect.Effect<void, DatabaseError>
+    /**
+     * Moves the low-water mark up, as far as no row below it can still turn up (see LowWater.ts). Tells whether rows that
+     * bounded claims had left out are theirs to take again.
+     */
+    readonly advanceLowWater: Effect.Effect<boolean, DatabaseError>
     /** How many rows created at or after this time (epoch milliseconds) are pending; counts to 100,000 at most. */
     readonly countPendingSince: (epochMillis: number) => Effect.Effect<number, DatabaseError>
     /** How many due, never tried rows are older than `PG_LISTENER_SWEEP_AFTER` and in nobody's hands; counts to 10,000 at most. */
@@ -131,6 +134,9 @@ export class Outbox extends Context.Tag("pg-listener/Outbox")<
 
 const pendingCountedAtMost = 100_000
 const overdueCountedAtMost = 10_000
+
+/** Each bounded claim is sent the list, so it is a short one; beyond it, claims walk the held rows. */
+const aggregatesLeftOutAtMost = 1_000
 
 /** Rows that one step of the clean-up looks at; each is a short transaction of its own. */
 const cleanUpStepRows = 5_000
@@ -149,11 +155,29 @@ const make = Effect.gen(function* () {
     lastSeq: Effect.map(query<{ readonly seq: string }>("read the sequence", Sql.LAST_SEQ, [names.outbox]), ([row]) =>
       BigInt(row?.seq ?? "0")
     ),
-    openWriters: query<LowWater.OpenWriter>("read the open writers", Sql.OPEN_WRITERS, [names.outbox]),
+    openWriters: Effect.map(
+      query<{ readonly name: string }>("read the open writers", Sql.OPEN_WRITERS, [names.outbox]),
+      (rows) => rows.map(({ name }) => name)
+    ),
     firstReadyAbove: (mark) =>
       Effect.map(
         query<{ readonly seq: string }>("find the first ready row", Sql.firstReadyAbove(names), [String(mark)]),
         ([row]) => Option.map(Option.fromNullable(row), ({ seq }) => BigInt(seq))
+      ),
+    heldRunAbove: (mark, upTo) =>
+      Effect.map(
+        query<{ readonly above: string; readonly ids: ReadonlyArray<string>; readonly types: ReadonlyArray<string> }>(
+          "look at held rows",
+          Sql.heldRunAbove(names),
+          [String(mark), String(upTo), aggregatesLeftOutAtMost + 1]
+        ),
+        ([run]) =>
+          run === undefined || run.ids.length === 0 || run.ids.length > aggregatesLeftOutAtMost
+            ? Option.none()
+            : Option.some({
+                above: BigInt(run.above),
+                leftOut: run.ids.map((id, i) => ({ id, type: run.types[i] ?? "" }))
+              })
       )
   })
 
@@ -178,7 +202,7 @@ const make = Effect.gen(function* () {
 
   return {
     // The new session may be on another server than the one the mark was read from.
-    openWorker: Effect.tap(openWorker({ connector, settings, names, lowWaterMark: lowWater.mark }), () =>
+    openWorker: Effect.tap(openWorker({ connector, settings, names, floor: lowWater.floor }), () =>
       Effect.sync(lowWater.reset)
     ),
     verifySchema: database.query("inspect the schema", verifySchema(sql, settings.schema, names)),

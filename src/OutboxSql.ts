@@ -46,7 +46,8 @@ where o.seq = f.seq and o.seq = any(array(select unnest($1::bigint[])))`
 
 /**
  * $1: channels, $2: payloads. For each, whether there is a row of that channel and content. A scalar sub-select is a
- * look-up per notification by the content's hash; as a join, the planner could hash the whole table.
+ * look-up per notification by the content's hash; as a join, the planner could hash the whole table. "offset 0" has each
+ * payload parsed once.
  */
 export const matchRows = ({ outbox }: OutboxNames): string => `
 select n.place::integer as place, coalesce((
@@ -143,10 +144,10 @@ select coalesce(pg_sequence_last_value(pg_get_serial_sequence($1, 'seq')::regcla
 
 /**
  * $1: `schema.event_outbox` quoted. The transactions that may have inserted a row and are still open: an INSERT takes
- * this lock before it takes a `seq`, and keeps it to its end. A prepared transaction has no process.
+ * this lock before it takes a `seq`, and keeps it to its end, also while it is prepared.
  */
 export const OPEN_WRITERS = `
-select distinct l.virtualtransaction as transaction, l.pid is null as prepared
+select distinct l.virtualtransaction as name
 from pg_locks l
 where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
   and l.relation = $1::regclass
@@ -158,6 +159,32 @@ select o.seq::text as seq from ${outbox} o
 where o.processed_at is null and o.dead_at is null and o.retry_after is null and o.seq > $1::bigint
 order by o.seq
 limit 1`
+
+/**
+ * $1: low-water mark, $2: how far to look, $3: how many aggregates to list at most. The held rows directly above the mark:
+ * where they end, and whose they are (nobody's when the first ready row is not held). `ids` and `types` match by place.
+ */
+export const heldRunAbove = (names: OutboxNames): string => `
+with ends as materialized (
+  select coalesce((
+    select o.seq - 1 from ${names.outbox} o
+    where o.processed_at is null and o.dead_at is null and o.retry_after is null
+      and o.seq > $1::bigint and o.seq <= $2::bigint
+      and ${notHeld(names, "o")}
+    order by o.seq
+    limit 1
+  ), $2::bigint) as above
+),
+aggregates as materialized (
+  select distinct o.aggregate_id as id, coalesce(o.aggregate_type, '') as type
+  from ${names.outbox} o
+  where o.processed_at is null and o.dead_at is null and o.retry_after is null
+    and o.seq > $1::bigint and o.seq <= (select e.above from ends e)
+  limit $3::integer
+)
+select (select e.above from ends e)::text as above,
+  coalesce(array_agg(a.id), '{}') as ids, coalesce(array_agg(a.type), '{}') as types
+from aggregates a`
 
 /** $1: schema. What is there, and what we may do with it; one row, whatever is missing. */
 export const INSPECT_SCHEMA = `

@@ -71,7 +71,7 @@ export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wa
         yield* Effect.addFinalizer(() => live.stop)
 
         yield* supervised("poll", Jobs.poll(wake, settings.pollInterval))
-        yield* supervised("low-water", afterGate(Jobs.lowWater(outbox)))
+        yield* supervised("low-water", afterGate(Jobs.lowWater(outbox, wake)))
         yield* supervised(
           "sweep",
           afterGate(

@@ -30,7 +30,8 @@ export interface Activity {
  * What the worker does after a cycle.
  *
  * - A full batch means more rows: again at once, and one more worker is woken to help.
- * - A released aggregate has followers that no notification will announce: again at once.
+ * - A released aggregate has followers that no notification will announce, and that only a full claim is sure to see:
+ *   again at once.
  * - Contended rows become free when another worker commits, which rings nobody: again soon.
  * - Unanswered messages: again after a pause, so that a sick broker is not hammered.
  * - Otherwise wait for a ring; the poll rings at the latest.
@@ -51,7 +52,7 @@ const afterCycle = (
       pauses.contended = 0
       return yield* full ? wake.ringFull : wake.ring
     }
-    if (result.released) return
+    if (result.released) return yield* wake.ringFull
     if (result.contended) {
       return yield* Effect.raceFirst(wake.awaitRing, Effect.sleep(backOff(2, 250, pauses.contended++)))
     }

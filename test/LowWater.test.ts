@@ -7,8 +7,11 @@ import * as LowWater from "../src/LowWater.js"
 const scripted = () => {
   const server = {
     lastSeq: 0n,
-    writers: [] as Array<LowWater.OpenWriter>,
+    writers: [] as Array<string>,
     ready: [] as Array<bigint>,
+    /** Of the ready rows, those that an earlier row of their aggregate holds. */
+    held: new Map<bigint, string>(),
+    heldLooks: 0,
     beforeFirstReady: () => {}
   }
   const mark = LowWater.make<never>({
@@ -18,13 +21,21 @@ const scripted = () => {
       Effect.sync(() => {
         server.beforeFirstReady()
         return Option.fromNullable(server.ready.filter((seq) => seq > above).sort((a, b) => (a < b ? -1 : 1))[0])
+      }),
+    heldRunAbove: (above, upTo) =>
+      Effect.sync(() => {
+        server.heldLooks++
+        const inReach = server.ready.filter((seq) => seq > above && seq <= upTo).sort((a, b) => (a < b ? -1 : 1))
+        const firstFree = inReach.find((seq) => !server.held.has(seq))
+        const end = firstFree === undefined ? upTo : firstFree - 1n
+        const ids = new Set(inReach.filter((seq) => seq <= end).map((seq) => server.held.get(seq) ?? ""))
+        return ids.size === 0
+          ? Option.none()
+          : Option.some({ above: end, leftOut: Array.from(ids, (id) => ({ id, type: "" })) })
       })
   })
   return { server, mark }
 }
-
-const session = (transaction: string): LowWater.OpenWriter => ({ transaction, prepared: false })
-const prepared = (transaction: string): LowWater.OpenWriter => ({ transaction, prepared: true })
 
 describe("the low-water mark", () => {
   it.effect("starts at 0, where it leaves no row out", () =>
@@ -57,7 +68,7 @@ describe("the low-water mark", () => {
     Effect.gen(function* () {
       const { mark, server } = scripted()
       server.lastSeq = 400n
-      server.writers = [session("3/17")]
+      server.writers = ["3/17"]
       yield* mark.advance
       yield* mark.advance
       assert.strictEqual(mark.mark(), 0n)
@@ -73,34 +84,16 @@ describe("the low-water mark", () => {
     Effect.gen(function* () {
       const { mark, server } = scripted()
       server.lastSeq = 100n
-      server.writers = [session("3/17")]
+      server.writers = ["3/17"]
       yield* mark.advance
       server.lastSeq = 200n
-      server.writers = [session("4/1")]
+      server.writers = ["4/1"]
       yield* mark.advance
       assert.strictEqual(mark.mark(), 100n)
       server.lastSeq = 300n
-      server.writers = [session("5/1")]
+      server.writers = ["5/1"]
       yield* mark.advance
       assert.strictEqual(mark.mark(), 200n)
-    })
-  )
-
-  it.effect("waits for a transaction that was prepared meanwhile, under its new name", () =>
-    Effect.gen(function* () {
-      const { mark, server } = scripted()
-      server.lastSeq = 100n
-      server.writers = [session("3/17")]
-      yield* mark.advance
-      server.writers = [prepared("-1/777")]
-      yield* mark.advance
-      server.writers = [prepared("-1/777"), prepared("-1/888")]
-      yield* mark.advance
-      assert.strictEqual(mark.mark(), 0n)
-      // 888 came after the last session of the round had ended, so it is none of the round's.
-      server.writers = [prepared("-1/888")]
-      yield* mark.advance
-      assert.strictEqual(mark.mark(), 100n)
     })
   )
 
@@ -122,7 +115,7 @@ describe("the low-water mark", () => {
       yield* mark.advance
       server.lastSeq = 60n
       server.ready = [55n]
-      server.writers = [session("3/1")]
+      server.writers = ["3/1"]
       yield* mark.advance
       assert.strictEqual(mark.mark(), 0n)
     })
@@ -142,13 +135,80 @@ describe("the low-water mark", () => {
     Effect.gen(function* () {
       const { mark, server } = scripted()
       server.lastSeq = 100n
-      server.writers = [session("3/17")]
+      server.writers = ["3/17"]
       yield* mark.advance
       mark.reset()
       server.lastSeq = 40n
-      server.writers = [session("3/99")]
+      server.writers = ["3/99"]
       yield* mark.advance
       assert.strictEqual(mark.mark(), 0n)
+    })
+  )
+
+  it.effect("begins bounded claims above a run of held rows, and leaves their aggregates out", () =>
+    Effect.gen(function* () {
+      const { mark, server } = scripted()
+      server.lastSeq = 100n
+      server.ready = [11n, 12n, 13n, 60n]
+      server.held = new Map([
+        [11n, "x"],
+        [12n, "y"],
+        [13n, "x"]
+      ])
+      yield* mark.advance
+      assert.deepStrictEqual(mark.floor(), { above: 10n, leftOut: [] })
+      yield* mark.advance
+      assert.strictEqual(mark.mark(), 10n)
+      assert.deepStrictEqual(mark.floor(), {
+        above: 59n,
+        leftOut: [
+          { id: "x", type: "" },
+          { id: "y", type: "" }
+        ]
+      })
+    })
+  )
+
+  it.effect("begins no higher than where late rows can no longer turn up, however far the held rows go", () =>
+    Effect.gen(function* () {
+      const { mark, server } = scripted()
+      server.lastSeq = 100n
+      server.ready = [11n]
+      server.held = new Map([[11n, "x"]])
+      yield* mark.advance
+      server.lastSeq = 200n
+      server.writers = ["3/17"]
+      yield* mark.advance
+      assert.deepStrictEqual(mark.floor(), { above: 100n, leftOut: [{ id: "x", type: "" }] })
+    })
+  )
+
+  it.effect("comes back down to the rows of an aggregate that is held no longer", () =>
+    Effect.gen(function* () {
+      const { mark, server } = scripted()
+      server.lastSeq = 100n
+      server.ready = [11n, 60n]
+      server.held = new Map([[11n, "x"]])
+      yield* mark.advance
+      yield* mark.advance
+      assert.strictEqual(mark.floor().above, 59n)
+      assert.isFalse(yield* mark.advance)
+      server.held.clear()
+      assert.isTrue(yield* mark.advance)
+      assert.deepStrictEqual(mark.floor(), { above: 10n, leftOut: [] })
+    })
+  )
+
+  it.effect("does not look for held rows while the mark moves, or when nothing is ready", () =>
+    Effect.gen(function* () {
+      const { mark, server } = scripted()
+      server.lastSeq = 100n
+      server.ready = [50n]
+      yield* mark.advance
+      server.ready = []
+      yield* mark.advance
+      yield* mark.advance
+      assert.strictEqual(server.heldLooks, 0)
     })
   )
 })

@@ -6,6 +6,7 @@ import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import type * as pg from "pg"
 import { DatabaseError } from "../Errors.js"
+import type { ClaimFloor } from "../LowWater.js"
 import type { OutboxRow, OutboxWorker } from "../Outbox.js"
 import * as Sql from "../OutboxSql.js"
 import type { PgConnector } from "../PgConnector.js"
@@ -26,6 +27,9 @@ const widestWindow = 64
 
 /** How often one claim looks at most, when what it sees is in other hands. */
 const mostLooks = 8
+
+/** A full claim begins at the bottom and leaves nobody out. */
+const wholeTable: ClaimFloor = { above: 0n, leftOut: [] }
 
 interface Statement {
   readonly text: string
@@ -89,14 +93,14 @@ const toRows = (answers: ReadonlyArray<ClaimAnswer>): ReadonlyArray<OutboxRow> =
 const refused = (operation: string, reason: string) =>
   new DatabaseError({ operation, kind: "refused", reason, sqlState: undefined })
 
-/** Opens the session. `lowWaterMark` is asked at each claim. */
+/** Opens the session. The floor is asked for at each bounded claim. */
 export const openWorker = Effect.fnUntraced(function* (options: {
   readonly connector: PgConnector["Type"]
   readonly settings: SettingsShape
   readonly names: OutboxNames
-  readonly lowWaterMark: () => bigint
+  readonly floor: () => ClaimFloor
 }): Effect.fn.Return<OutboxWorker, DatabaseError, Scope.Scope> {
-  const { connector, lowWaterMark, names, settings } = options
+  const { connector, floor, names, settings } = options
   const client = yield* connector.connect({
     role: "relay",
     statementTimeoutMillis,
@@ -117,7 +121,8 @@ export const openWorker = Effect.fnUntraced(function* (options: {
   let window = firstWindow
 
   const claim: OutboxWorker["claim"] = Effect.fn("OutboxWorker.claim")(function* ({ full, limit }) {
-    const blocked = { ids: [] as Array<string>, types: [] as Array<string> }
+    const { above, leftOut } = full ? wholeTable : floor()
+    const blocked = { ids: leftOut.map(({ id }) => id), types: leftOut.map(({ type }) => type) }
     for (let look = 1; ; look++) {
       // A look that found nothing may have locked rows that it can't give.
       const before = look === 1 ? [] : [{ text: Sql.ROLLBACK }]
@@ -128,7 +133,7 @@ export const openWorker = Effect.fnUntraced(function* (options: {
           name: full ? "claim_full" : "claim_ready",
           text: full ? texts.full : texts.ready,
           values: [
-            full ? "0" : String(lowWaterMark()),
+            String(above),
             window * limit,
             limit,
             batchBytes,
@@ -147,7 +152,7 @@ export const openWorker = Effect.fnUntraced(function* (options: {
       window = narrow ? Math.min(window * 2, widestWindow) : Math.max(Math.ceil(window / 2), firstWindow)
       blocked.ids.push(...(first?.blocked_ids ?? []))
       blocked.types.push(...(first?.blocked_types ?? []))
-      const contended = rows.length < limit && (seen > rows.length || blocked.ids.length > 0)
+      const contended = rows.length < limit && (seen > rows.length || blocked.ids.length > leftOut.length)
       if (rows.length > 0) return { rows, contended }
       // All that is free in the window is of blocked aggregates, or nothing is; beyond it there may be more.
       const more = canWiden || (first?.blocked_ids ?? null) !== null

@@ -104,7 +104,7 @@ export const scriptedOutbox = (): ScriptedOutbox => {
         Effect.suspend(() => answers.insertLive),
         Effect.sync(() => void liveRows.push(...rows))
       ),
-    advanceLowWater: Effect.void,
+    advanceLowWater: Effect.succeed(false),
     countPendingSince: () => Effect.succeed(0),
     countOverdue: Effect.sync(() => answers.overdue),
     cleanUp: Effect.succeed(0)
