@@ -24,7 +24,11 @@ const Queue = Schema.Struct({
   type: Schema.optional(Schema.String),
   messages: Schema.optionalWith(Schema.Number, { default: () => 0 })
 })
-const Connection = Schema.Struct({ name: Schema.String, vhost: Schema.optional(Schema.String) })
+const Connection = Schema.Struct({
+  name: Schema.String,
+  vhost: Schema.optional(Schema.String),
+  user: Schema.optional(Schema.String)
+})
 const Got = Schema.Struct({
   payload: Schema.String,
   routing_key: Schema.String,

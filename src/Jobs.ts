@@ -12,18 +12,33 @@ import * as Metrics from "./Metrics.js"
 import type { Outbox } from "./Outbox.js"
 import type { Wake } from "./Wake.js"
 
-/** Runs a job again and again, `every` after its last end; a database failure is reported and waits for the next turn. */
+/**
+ * Runs a job again and again, `every` after its last end. A database failure waits for the next turn; it is reported when
+ * its reason is new, since an outage may last for hours.
+ */
 export const spaced = <R>(
   name: string,
   every: Duration.Duration,
   job: Effect.Effect<void, DatabaseError, R>
 ): Effect.Effect<void, never, R> =>
-  job.pipe(
-    Effect.catchTag("DatabaseError", (error) => Effect.logWarning(`${name} failed: ${error.message}`)),
-    Effect.delay(every),
-    Effect.repeat(Schedule.spaced(Duration.zero)),
-    Effect.asVoid
-  )
+  Effect.suspend(() => {
+    let told = ""
+    const say = (reason: string) => {
+      const again = reason === told
+      told = reason
+      return again ? Effect.logDebug(`${name} failed again: ${reason}`) : Effect.logWarning(`${name} failed: ${reason}`)
+    }
+    const worked = Effect.sync(() => {
+      told = ""
+    })
+    return job.pipe(
+      Effect.zipRight(worked),
+      Effect.catchTag("DatabaseError", (error) => say(error.message)),
+      Effect.delay(every),
+      Effect.repeat(Schedule.spaced(Duration.zero)),
+      Effect.asVoid
+    )
+  })
 
 /** The net below the notifications: retries that fell due, wake-ups that were missed. */
 export const poll = (wake: Wake, every: Duration.Duration) => spaced("poll", every, wake.ringFull)

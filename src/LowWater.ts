@@ -27,6 +27,14 @@
 import * as Effect from "effect/Effect"
 import * as Option from "effect/Option"
 
+/** Where bounded claims begin, and the aggregates that they leave out. */
+export interface ClaimFloor {
+  /** Rows above this `seq`. */
+  readonly above: bigint
+  /** `type` is empty for an aggregate without one. */
+  readonly leftOut: ReadonlyArray<{ readonly id: string; readonly type: string }>
+}
+
 /** What the mark asks the database; each answer is newer than the one before. */
 export interface LowWaterLooks<E> {
   readonly lastSeq: Effect.Effect<bigint, E>

@@ -192,9 +192,19 @@ select current_user::text as me, coalesce(m.found and o.found, false) as found,
   coalesce(has_table_privilege(m.oid, 'select'), false) as versions_readable,
   coalesce(has_schema_privilege(n.oid, 'usage'), false) as schema_usable,
   coalesce((
-    select has_table_privilege(o.oid, 'select') and has_table_privilege(o.oid, 'insert')
-      and has_table_privilege(o.oid, 'delete') and has_any_column_privilege(o.oid, 'update')
-  ), false) as outbox_usable,
+    select array_agg(p.privilege order by p.place)
+    from (values
+      (1, 'select', has_table_privilege(o.oid, 'select')),
+      (2, 'insert', has_table_privilege(o.oid, 'insert')),
+      (3, 'delete', has_table_privilege(o.oid, 'delete')),
+      (4, 'update (attempts)', has_column_privilege(o.oid, 'attempts', 'update')),
+      (5, 'update (retry_after)', has_column_privilege(o.oid, 'retry_after', 'update')),
+      (6, 'update (last_error)', has_column_privilege(o.oid, 'last_error', 'update')),
+      (7, 'update (dead_at)', has_column_privilege(o.oid, 'dead_at', 'update')),
+      (8, 'update (processed_at)', has_column_privilege(o.oid, 'processed_at', 'update'))
+    ) p (place, privilege, granted)
+    where not p.granted
+  ), '{}') as outbox_missing,
   coalesce(has_sequence_privilege(s.objid, 'select') or has_sequence_privilege(s.objid, 'usage'), false) as sequence_readable,
   coalesce(q.seqcache = 1 and q.seqincrement = 1, false) as sequence_in_step
 from (select 1) one

@@ -95,6 +95,7 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
   let current: Current | undefined
   let disconnectedAt: number | undefined
   let failuresInARow = 0
+  let lastWhy: ListenError["why"] | undefined
 
   /**
    * Waits for an answer as long as the heartbeat's time-out allows. An answer comes after the notifications that were
@@ -164,7 +165,9 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
     Effect.suspend(() => {
       failuresInARow += 1
       if (failuresInARow > reconnectLimit) return Effect.void
-      const say = failuresInARow === 1 || failuresInARow % 10 === 0 ? Effect.logWarning : Effect.logDebug
+      const isNews = failuresInARow === 1 || failuresInARow % 10 === 0 || error.why !== lastWhy
+      lastWhy = error.why
+      const say = isNews ? Effect.logWarning : Effect.logDebug
       return say(error.message).pipe(Effect.annotateLogs({ why: error.why, retry: failuresInARow }))
     })
 

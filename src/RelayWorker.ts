@@ -4,6 +4,7 @@
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type { AmqpPublisher } from "./AmqpPublisher.js"
+import type { DatabaseError } from "./Errors.js"
 import { undisturbed } from "./internal/undisturbed.js"
 import type { Outbox } from "./Outbox.js"
 import { type CycleOptions, type CycleResult, runCycle } from "./RelayCycle.js"
@@ -61,17 +62,17 @@ const afterCycle = (
   })
 
 /** Cycles on one session until the database fails it. */
-const session = (options: WorkerOptions, onOpen: Effect.Effect<void>) =>
+const session = (options: WorkerOptions, onCycle: Effect.Effect<void>) =>
   Effect.gen(function* () {
     const { outbox, publisher, wake } = options
     const worker = yield* outbox.openWorker
-    yield* onOpen
     const pauses = { contended: 0, unknown: 0 }
     while (true) {
       // Waiting for the broker comes before the claim: no transaction is open while nothing can be published.
       yield* publisher.awaitReady
       const full = yield* wake.takeFull
       const result = yield* undisturbed(runCycle({ ...options, worker, full }))
+      yield* onCycle
       options.activity.draining = result.claimed >= options.limit
       yield* afterCycle(options, result, full, pauses)
     }
@@ -81,17 +82,24 @@ const session = (options: WorkerOptions, onOpen: Effect.Effect<void>) =>
 export const runWorker = (options: WorkerOptions): Effect.Effect<never> =>
   Effect.suspend(() => {
     let failures = 0
-    const opened = Effect.suspend(() => {
+    let told = ""
+    // A session that opens proves little: a replica, a pooler or a missing grant refuses the first claim on each.
+    const worked = Effect.suspend(() => {
       const before = failures
       failures = 0
+      told = ""
       return before > 0 ? Effect.logInfo("relay worker reached the database again") : Effect.void
     })
-    return Effect.scoped(session(options, opened)).pipe(
+    /** One line per reason, not one per try. */
+    const say = (error: DatabaseError) => {
+      if (error.message === told) return Effect.logDebug(`relay worker failed again: ${error.message}`)
+      told = error.message
+      return Effect.logWarning(`relay worker lost its database session: ${error.message}`)
+    }
+    return Effect.scoped(session(options, worked)).pipe(
       Effect.catchTag("DatabaseError", (error) =>
         Effect.zipRight(
-          failures === 0
-            ? Effect.logWarning(`relay worker lost its database session: ${error.message}`)
-            : Effect.logDebug(`relay worker can't reach the database: ${error.message}`),
+          say(error),
           Effect.suspend(() => Effect.sleep(backOff(100, 5_000, failures++)))
         )
       ),

@@ -298,33 +298,35 @@ describe("giving up", () => {
     })
   )
 
-  it.scoped("the log warns of the first and every tenth failure, and then of the gap from start to end", () =>
-    Effect.gen(function* () {
-      const lines: Array<{ level: string; text: string; annotations: Record<string, unknown> }> = []
-      const scripted = yield* script({
-        openFails: (attempt) => (attempt > 1 && attempt < 13 ? refused : undefined)
+  it.scoped(
+    "the log warns of the first failure, of another kind, and of every tenth; and then of the gap from start to end",
+    () =>
+      Effect.gen(function* () {
+        const lines: Array<{ level: string; text: string; annotations: Record<string, unknown> }> = []
+        const scripted = yield* script({
+          openFails: (attempt) => (attempt > 1 && attempt < 13 ? refused : undefined)
+        })
+        yield* start(scripted).pipe(
+          Effect.provide(Logger.replace(Logger.defaultLogger, capture(lines))),
+          Logger.withMinimumLogLevel(LogLevel.Debug)
+        )
+        const { handlers } = yield* Queue.take(scripted.sessions)
+        yield* TestClock.adjust("5 seconds")
+        handlers.onLost(dropped)
+        yield* TestClock.adjust("10 minutes")
+        const failures = lines.filter(({ annotations }) => "retry" in annotations)
+        assert.deepStrictEqual(
+          failures.map(({ annotations, level }) => `${annotations["retry"]} ${level}`),
+          ["1 WARN", "2 WARN", ...[3, 4, 5, 6, 7, 8, 9].map((n) => `${n} DEBUG`), "10 WARN", "11 DEBUG", "12 DEBUG"]
+        )
+        const gaps = lines.filter(({ annotations }) => "gapStart" in annotations)
+        // Twelve waits: 1 + 2 + 4 + 8 + 16 + 7 x 30.
+        assert.deepStrictEqual(
+          gaps.map(({ annotations }) => annotations),
+          [{ gapStart: "1970-01-01T00:00:05.000Z", gapEnd: "1970-01-01T00:04:06.000Z", gapMillis: 241_000 }]
+        )
+        assert.strictEqual(lines.filter(({ text }) => text === "listening").length, 2)
       })
-      yield* start(scripted).pipe(
-        Effect.provide(Logger.replace(Logger.defaultLogger, capture(lines))),
-        Logger.withMinimumLogLevel(LogLevel.Debug)
-      )
-      const { handlers } = yield* Queue.take(scripted.sessions)
-      yield* TestClock.adjust("5 seconds")
-      handlers.onLost(dropped)
-      yield* TestClock.adjust("10 minutes")
-      const failures = lines.filter(({ annotations }) => "retry" in annotations)
-      assert.deepStrictEqual(
-        failures.map(({ annotations, level }) => `${annotations["retry"]} ${level}`),
-        ["1 WARN", ...[2, 3, 4, 5, 6, 7, 8, 9].map((n) => `${n} DEBUG`), "10 WARN", "11 DEBUG", "12 DEBUG"]
-      )
-      const gaps = lines.filter(({ annotations }) => "gapStart" in annotations)
-      // Twelve waits: 1 + 2 + 4 + 8 + 16 + 7 x 30.
-      assert.deepStrictEqual(
-        gaps.map(({ annotations }) => annotations),
-        [{ gapStart: "1970-01-01T00:00:05.000Z", gapEnd: "1970-01-01T00:04:06.000Z", gapMillis: 241_000 }]
-      )
-      assert.strictEqual(lines.filter(({ text }) => text === "listening").length, 2)
-    })
   )
 })
 

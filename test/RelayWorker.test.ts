@@ -52,6 +52,17 @@ const gone = new DatabaseError({ operation: "claim", kind: "connection", reason:
 const settleFibers = TestClock.adjust(0)
 
 describe("a relay worker", () => {
+  it.scoped("pauses longer each time while every session opens and every first claim on it fails", () =>
+    Effect.gen(function* () {
+      const { outbox, run } = yield* start
+      outbox.claims.push(...Array.from({ length: 20 }, () => Effect.fail(gone)))
+      yield* run
+      yield* TestClock.adjust("1 second")
+      // At 0, 100, 300 and 700 ms.
+      assert.strictEqual(outbox.claimsMade.length, 4)
+    })
+  )
+
   it.scoped("goes again at once after a full batch, and waits for a ring after one that was not", () =>
     Effect.gen(function* () {
       const { outbox, run, wake } = yield* start

@@ -84,6 +84,7 @@ describe("TLS", () => {
 })
 
 describe("advice", () => {
+  const plain = { protocol: "amqp" }
   const failure = (message: string, code?: string) =>
     Object.assign(new Error(message), code === undefined ? {} : { code })
   it("is given for each fault of TLS, and for a refused login", () => {
@@ -97,10 +98,11 @@ describe("advice", () => {
       [failure("403 (ACCESS-REFUSED)"), /AMQP_URL_FILE/],
       [failure("Socket closed abruptly during opening handshake"), /amqps/]
     ]
-    for (const [cause, expected] of advised) assert.match(amqpAdvice(cause) ?? "none", expected, cause.message)
+    for (const [cause, expected] of advised) assert.match(amqpAdvice(cause, plain) ?? "none", expected, cause.message)
   })
 
   it("is not given for what says enough", () => {
-    assert.isUndefined(amqpAdvice(failure("connect ECONNREFUSED 127.0.0.1:5672", "ECONNREFUSED")))
+    assert.isUndefined(amqpAdvice(failure("connect ECONNREFUSED 127.0.0.1:5672", "ECONNREFUSED"), plain))
+    assert.isUndefined(amqpAdvice(failure("Socket closed abruptly during opening handshake"), { protocol: "amqps" }))
   })
 })

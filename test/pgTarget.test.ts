@@ -7,6 +7,7 @@ import { SqlError } from "@effect/sql/SqlError"
 import { afterAll, assert, describe, it } from "@effect/vitest"
 import * as Either from "effect/Either"
 import * as Redacted from "effect/Redacted"
+import { pgAdvice, refusedInBothForms } from "../src/internal/pgAdvice.js"
 import { toDatabaseError } from "../src/internal/pgErrors.js"
 import { connectTarget, type DatabaseUrl, parseDatabaseUrl } from "../src/internal/pgTarget.js"
 
@@ -139,6 +140,56 @@ describe("sslmode, as libpq documents it", () => {
       "names a file in sslrootcert that can't be read (ENOENT)"
     ])
     assert.include(forms(`sslmode=require&sslcert=${folder}`)[0], "sslcert")
+  })
+})
+
+describe("what an error says beside the server's own words", () => {
+  const failure = (message: string, code?: string) =>
+    Object.assign(new Error(message), code === undefined ? undefined : { code, severity: "ERROR" })
+  const advice = (...causes: [Error] | [Error, Error]) =>
+    pgAdvice(causes.length === 1 ? causes[0] : refusedInBothForms(...causes)) ?? "none"
+
+  it("what to do about TLS, pg_hba.conf, the password and the database", () => {
+    const advised: ReadonlyArray<readonly [Error, RegExp]> = [
+      [failure("self-signed certificate", "DEPTH_ZERO_SELF_SIGNED_CERT"), /sslrootcert/],
+      [failure("unable to get local issuer certificate", "UNABLE_TO_GET_ISSUER_CERT_LOCALLY"), /sslrootcert/],
+      [failure("altnames", "ERR_TLS_CERT_ALTNAME_INVALID"), /verify-ca/],
+      [failure("certificate has expired", "CERT_HAS_EXPIRED"), /Renew/],
+      [failure("The server does not support SSL connections"), /ssl = on/],
+      [failure("connection requires a valid client certificate", "28000"), /sslcert and sslkey/],
+      [failure('no pg_hba.conf entry for host "::1", no encryption', "28000"), /sslmode=require/],
+      [failure('no pg_hba.conf entry for host "::1", SSL encryption', "28000"), /^Add a line/],
+      [failure("password authentication failed", "28P01"), /DATABASE_URL_FILE/],
+      [failure('database "x" does not exist', "3D000"), /DATABASE_URL/],
+      [failure("connect ECONNREFUSED", "ECONNREFUSED"), /^none$/]
+    ]
+    for (const [cause, expected] of advised) assert.match(advice(cause), expected, cause.message)
+  })
+
+  it("of two forms that were refused, what is wrong with TLS counts, unless the server has none", () => {
+    const noEncryption = failure("no pg_hba.conf entry, no encryption", "28000")
+    const untrusted = failure("self-signed certificate", "DEPTH_ZERO_SELF_SIGNED_CERT")
+    assert.match(advice(untrusted, noEncryption), /sslrootcert/)
+    assert.match(advice(noEncryption, untrusted), /sslrootcert/)
+    assert.match(advice(failure("no pg_hba.conf entry, SSL encryption", "28000"), noEncryption), /^Add a line/)
+    assert.match(advice(failure("The server does not support SSL connections"), noEncryption), /pg_hba.conf/)
+  })
+
+  it("that a pooler is in between, when the server forgets what the session prepared", () => {
+    for (const code of ["26000", "42P05"]) {
+      assert.match(toDatabaseError("claim", failure("prepared statement", code)).message, /PgBouncer.*session mode/)
+    }
+    assert.notInclude(toDatabaseError("claim", failure("permission denied", "42501")).message, "PgBouncer")
+  })
+
+  it("and OpenSSL's noise is left out", () => {
+    const noise =
+      "807C6B5F:error:0A000418:SSL routines:ssl3_read_bytes:tlsv1 alert unknown ca:../rec.c:1605:SSL alert 48\n"
+    const { reason } = toDatabaseError(
+      "connect",
+      Object.assign(new Error(noise), { code: "ERR_SSL_TLSV1_ALERT_UNKNOWN_CA" })
+    )
+    assert.strictEqual(reason, "tlsv1 alert unknown ca")
   })
 })
 

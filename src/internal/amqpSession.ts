@@ -85,10 +85,16 @@ const open = (url: string, onNews: (news: SessionNews) => void) =>
     let goodbye = () => Promise.resolve()
     yield* Effect.addFinalizer(() => closeBounded({ close: () => goodbye(), destroy: () => socket.abort() }))
     return yield* ask("connect", () =>
-      Amqp.connect(connect, { ...socketOptions, ...tls, signal: socket.signal } as Amqp.SocketOptions).then((model) => {
-        goodbye = () => model.close()
-        return makeSession(model, onNews)
-      })
+      Amqp.connect(connect, { ...socketOptions, ...tls, signal: socket.signal } as Amqp.SocketOptions).then(
+        (model) => {
+          goodbye = () => model.close()
+          return makeSession(model, onNews)
+        },
+        (cause) => {
+          const advice = amqpAdvice(cause, connect)
+          throw advice === undefined ? cause : new Error(`${messageOf(cause)}. ${advice}`)
+        }
+      )
     )
   })
 
@@ -109,11 +115,7 @@ const ask = <A>(
 ): Effect.Effect<A, AmqpError> =>
   Effect.async<A, AmqpError>((resume) => {
     let abandoned = false
-    const fail = (cause: unknown) => {
-      const advice = amqpAdvice(cause)
-      const reason = advice === undefined ? messageOf(cause) : `${messageOf(cause)}. ${advice}`
-      resume(Effect.fail(new AmqpError({ operation, reason })))
-    }
+    const fail = (cause: unknown) => resume(Effect.fail(new AmqpError({ operation, reason: messageOf(cause) })))
     try {
       question().then((answer) => (abandoned ? discard(answer) : resume(Effect.succeed(answer))), fail)
     } catch (cause) {

@@ -174,7 +174,7 @@ const tlsAdvice: { readonly [fault in TlsFault]: string } = {
 }
 
 /** What a person can do about a connect that failed; `undefined` when the error says enough. */
-export const amqpAdvice = (cause: unknown): string | undefined => {
+export const amqpAdvice = (cause: unknown, { protocol }: AmqpTarget["connect"]): string | undefined => {
   const fault = tlsFault(cause)
   if (fault !== undefined) return tlsAdvice[fault]
   const words = cause instanceof Error ? cause.message : ""
@@ -182,6 +182,6 @@ export const amqpAdvice = (cause: unknown): string | undefined => {
     return "Check user and password in AMQP_URL, or in the file that AMQP_URL_FILE names"
   }
   // All that a broker says to plain bytes at its port for TLS.
-  if (words.startsWith("Socket closed abruptly")) return "If the broker speaks TLS at this port, write amqps://"
-  return undefined
+  const isSilent = protocol === "amqp" && words.startsWith("Socket closed abruptly")
+  return isSilent ? "If the broker speaks TLS at this port, write amqps://" : undefined
 }

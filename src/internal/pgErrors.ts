@@ -71,6 +71,13 @@ const kindOf = (failure: Failure): DatabaseError["kind"] => {
   return lostInWords.test(failure.message) ? "connection" : "refused"
 }
 
+/** What only a pooler that changes the server's session under us can bring about. */
+const isPooled = (failure: Failure): boolean =>
+  failure.code === "26000" || failure.code === "42P05" || failure.message.includes("pooling mode")
+
+const pooled =
+  "; a pooler such as PgBouncer that keeps no session is in between. Connect to PostgreSQL directly or in session mode"
+
 /** A URL has no business in a reason, whoever wrote it there. */
 const withoutUrls = (text: string): string => text.replace(/postgres(?:ql)?:\/\/\S*/gi, "<url>")
 
@@ -85,7 +92,7 @@ export const toDatabaseError = (operation: string, thrown: unknown): DatabaseErr
   return new DatabaseError({
     operation,
     kind: kindOf(failure),
-    reason: withoutUrls(failure.message),
+    reason: withoutUrls(failure.message) + (failure.fromServer && isPooled(failure) ? pooled : ""),
     sqlState: failure.fromServer ? failure.code : undefined
   })
 }

@@ -19,7 +19,8 @@ interface Inspection {
   readonly found: boolean
   readonly versions_readable: boolean
   readonly schema_usable: boolean
-  readonly outbox_usable: boolean
+  /** Privileges on event_outbox that this role lacks. */
+  readonly outbox_missing: ReadonlyArray<string>
   readonly sequence_readable: boolean
   readonly sequence_in_step: boolean
 }
@@ -35,7 +36,7 @@ const problemIn = (schema: string, seen: Inspection | undefined): SchemaError | 
   const mayNot = (what: string) => new SchemaError({ reason: `the role "${seen.me}" may not ${what}`, mend: runGrants })
   if (!seen.schema_usable) return mayNot(`use ${place}`)
   if (!seen.versions_readable) return mayNot(`read event_outbox_migrations in ${place}`)
-  if (!seen.outbox_usable) return mayNot(`select, insert, update and delete in event_outbox in ${place}`)
+  if (seen.outbox_missing.length > 0) return mayNot(`${seen.outbox_missing.join(", ")} in event_outbox in ${place}`)
   if (!seen.sequence_readable) return mayNot(`read the sequence of event_outbox.seq in ${place}`)
   if (!seen.sequence_in_step) {
     return new SchemaError({

@@ -26,7 +26,10 @@ export class ConsumersFailed extends Data.TaggedError("ConsumersFailed")<{ reado
 
 const bounded = <A>(question: () => Promise<A>): Effect.Effect<A, ConsumersFailed> =>
   Effect.tryPromise({ try: question, catch: (error) => new ConsumersFailed({ reason: `${error}` }) }).pipe(
-    Effect.timeoutFail({ duration: "10 seconds", onTimeout: () => new ConsumersFailed({ reason: "no answer in 10 s" }) })
+    Effect.timeoutFail({
+      duration: "10 seconds",
+      onTimeout: () => new ConsumersFailed({ reason: "no answer in 10 s" })
+    })
   )
 
 const keyOf = (body: Buffer): string => {

@@ -16,10 +16,10 @@ import { HOG_ROLE, RELAY_ROLE, type World, type WorldError } from "./World.js"
 const nothing = Effect.void
 
 const terminate = (sql: SqlClient, role: string) =>
-  sql.query(
-    "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1 and application_name like $2",
-    [RELAY_ROLE, `replica-% ${role}`]
-  )
+  sql.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = $1 and application_name like $2", [
+    RELAY_ROLE,
+    `replica-% ${role}`
+  ])
 
 /** A connection that outlives the injection, and what closes it. */
 const held = <A>(use: (scope: Scope.Scope) => Effect.Effect<A, SqlFailed>) =>

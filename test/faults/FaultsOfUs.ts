@@ -68,10 +68,7 @@ export const processFaults: ReadonlyArray<FaultKind> = [
       holdMillis: 0,
       inject: (world) =>
         Effect.forEach(world.replicas.slice(0, world.replicasWanted), (replica) =>
-          Effect.zipRight(
-            Effect.zipRight(replica.end("SIGTERM", stopMillis), replica.start),
-            untilReady(replica, 3000)
-          )
+          Effect.zipRight(Effect.zipRight(replica.end("SIGTERM", stopMillis), replica.start), untilReady(replica, 3000))
         ).pipe(Effect.as(nothing))
     })
   },

@@ -76,8 +76,7 @@ const transaction = (
   Effect.gen(function* () {
     const shape = prng.pick(shapes)
     const events: Array<WrittenEvent> = []
-    const note = (fate: Fate) =>
-      Effect.map(Clock.currentTimeMillis, (endedAt) => onEnd({ tx, fate, events, endedAt }))
+    const note = (fate: Fate) => Effect.map(Clock.currentTimeMillis, (endedAt) => onEnd({ tx, fate, events, endedAt }))
 
     yield* write(sql, tx, shape, prng, events).pipe(
       Effect.tapError(() => note("rolled back")),

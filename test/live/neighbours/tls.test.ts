@@ -266,6 +266,9 @@ describe("TLS to RabbitMQ", () => {
               (yield* consumer.take(1, "20 seconds")).map(({ body }) => body),
               ["1"]
             )
+            // Killed, it might publish the event once more.
+            yield* service.kill("SIGTERM")
+            yield* service.exited()
           })
         )
         yield* startService({
