@@ -25,7 +25,10 @@ export class Fatal extends Context.Tag("pg-listener/Fatal")<Fatal, Deferred.Defe
   static readonly layer: Layer.Layer<Fatal> = Layer.effect(this, Deferred.make<never, unknown>())
 }
 
-/** Forks a loop into the current scope. Any end but an interrupt of the loop fails {@link Fatal}. */
+/**
+ * Forks a loop into the current scope. Any end but the scope's own fails {@link Fatal}. An interrupt from within counts as
+ * an end like any other, and as a failure: as a mere interrupt it would look like a stop that somebody asked for.
+ */
 export const supervised = <A, E, R>(
   name: string,
   loop: Effect.Effect<A, E, R>
@@ -34,7 +37,7 @@ export const supervised = <A, E, R>(
     loop.pipe(
       Effect.zipRight(Effect.fail(new LoopEnded({ loop: name }))),
       Effect.catchAllCause((cause) =>
-        Cause.isInterruptedOnly(cause) ? Effect.failCause(cause) : Deferred.failCause(fatal, cause)
+        Deferred.failCause(fatal, Cause.isInterruptedOnly(cause) ? Cause.fail(new LoopEnded({ loop: name })) : cause)
       ),
       Effect.annotateLogs({ loop: name }),
       Effect.forkScoped,

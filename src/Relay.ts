@@ -15,6 +15,7 @@ import { AmqpPublisher } from "./AmqpPublisher.js"
 import { encodeLive, encodeRow } from "./EncodeEvent.js"
 import type { DatabaseError, ListenExhausted } from "./Errors.js"
 import { type Fatal, supervised } from "./Fatal.js"
+import { undisturbed } from "./internal/undisturbed.js"
 import * as Jobs from "./Jobs.js"
 import * as LiveEvents from "./LiveEvents.js"
 import * as LiveStandby from "./LiveStandby.js"
@@ -68,7 +69,6 @@ export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wa
         )
 
         yield* supervised("live", afterGate(live.run))
-        yield* Effect.addFinalizer(() => live.stop)
 
         yield* supervised("poll", Jobs.poll(wake, settings.pollInterval))
         yield* supervised("low-water", afterGate(Jobs.lowWater(outbox, wake)))
@@ -99,6 +99,8 @@ export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wa
             Effect.catchTag("ListenExhausted", (error: ListenExhausted) => Effect.die(error))
           )
         )
+        // The first to run: intake ends once the notifications in hand are handed over, with or without a database.
+        yield* Effect.addFinalizer(() => live.stop)
         yield* wake.ringFull
 
         return { wake: wake.ringFull }
@@ -115,7 +117,10 @@ interface HandlerDeps {
   readonly settings: Settings["Type"]
 }
 
-/** What each event of the LISTEN session sets off. Handles a whole chunk of notifications in a few steps. */
+/**
+ * What each event of the LISTEN session sets off. Handles a whole chunk of notifications in a few steps, and to its end:
+ * a stop in the middle would lose those that are in nobody's hands yet.
+ */
 const listenHandler = ({ listen, live, outbox, settings, standby, wake }: HandlerDeps) => {
   const routed = new Set(settings.routes.channels)
 
@@ -148,7 +153,7 @@ const listenHandler = ({ listen, live, outbox, settings, standby, wake }: Handle
         if (event._tag === "Notification") notifications.push(event)
         else yield* onListening(event.disconnectedAt)
       }
-      if (notifications.length > 0) yield* onNotifications(notifications)
+      if (notifications.length > 0) yield* undisturbed(onNotifications(notifications))
     })
 }
 

@@ -1,6 +1,7 @@
 /**
  * A worker's session: raw `pg`, one connection, one transaction at a time. Each step costs one round trip.
  */
+import { createHash } from "node:crypto"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
@@ -93,6 +94,15 @@ const toRows = (answers: ReadonlyArray<ClaimAnswer>): ReadonlyArray<OutboxRow> =
 const refused = (operation: string, reason: string) =>
   new DatabaseError({ operation, kind: "refused", reason, sqlState: undefined })
 
+/**
+ * The name tells the text. Behind a pooler in transaction mode the server's session may hold statements of a service of
+ * another schema or version, and the same name would run theirs: rows of one, marked by the other.
+ */
+const named = (kind: string, text: string) => ({
+  name: `${kind}_${createHash("sha256").update(text).digest("hex").slice(0, 16)}`,
+  text
+})
+
 /** Opens the session. The floor is asked for at each bounded claim. */
 export const openWorker = Effect.fnUntraced(function* (options: {
   readonly connector: PgConnector["Type"]
@@ -112,11 +122,11 @@ export const openWorker = Effect.fnUntraced(function* (options: {
   // of those before them.
   Reflect.set(client, "pipeline", true)
 
-  const texts = {
-    ready: claimReady(names),
-    full: claimFull(names),
-    processed: Sql.markProcessed(names),
-    failed: Sql.recordFailed(names)
+  const prepared = {
+    ready: named("claim_ready", claimReady(names)),
+    full: named("claim_full", claimFull(names)),
+    processed: named("mark_processed", Sql.markProcessed(names)),
+    failed: named("record_failed", Sql.recordFailed(names))
   }
   let window = firstWindow
 
@@ -130,8 +140,7 @@ export const openWorker = Effect.fnUntraced(function* (options: {
         ...before,
         { text: Sql.BEGIN },
         {
-          name: full ? "claim_full" : "claim_ready",
-          text: full ? texts.full : texts.ready,
+          ...(full ? prepared.full : prepared.ready),
           values: [
             String(above),
             window * limit,
@@ -168,13 +177,12 @@ export const openWorker = Effect.fnUntraced(function* (options: {
     const statements: Array<Statement> = []
     const expected: Array<number> = []
     if (processed.length > 0) {
-      statements.push({ name: "mark_processed", text: texts.processed, values: [processed] })
+      statements.push({ ...prepared.processed, values: [processed] })
       expected.push(processed.length)
     }
     if (failed.length > 0) {
       statements.push({
-        name: "record_failed",
-        text: texts.failed,
+        ...prepared.failed,
         values: [
           failed.map(({ seq }) => seq),
           failed.map(({ reason }) => safeText(reason)),

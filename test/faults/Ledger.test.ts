@@ -198,7 +198,12 @@ describe("the ledger", () => {
     const record = { ...live, committed: new Set(["t1"]), rows: [], deliveries }
     assert.deepStrictEqual(complaints(record), ["second message id", "duplicated"])
     const handOver = excused({ liveLostFrom: 9_000, faults: [fault(10_000, 11_000)] })
-    assert.deepStrictEqual(complaints({ ...record, excuses: handOver }), [])
+    const verdict = settle({ ...good, ...record, excuses: handOver })
+    assert.deepStrictEqual(verdict.complaints, [])
+    assert.include(verdict.totals, { handedOver: 1, duplicates: 0 })
+    const rows = [1, 2].map((seq) => row("k1", seq, { id: seq === 1 ? "one" : "other", live: true, queue: "live" }))
+    assert.deepStrictEqual(complaints({ ...record, rows, excuses: handOver }), [])
+    assert.deepStrictEqual(complaints({ rows: [...good.rows, row("k2", 3)], excuses: handOver }), ["second message id"])
   })
 
   it("excuses a message that went with a deleted queue, if it was confirmed before", () => {

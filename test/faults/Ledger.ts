@@ -46,16 +46,21 @@ export const settle = (record: RoundRecord): Verdict => {
     if (fate === "rolled back" && record.committed.has(tx)) complain("database", `${tx} was rolled back, and is there`)
   }
   const { committed, takenBack } = sortByFate(record)
+  // When a replica takes over from another, a bare notification may be published by both.
+  const isHandOver = (key: string) => committed.get(key)?.kind === "live" && excuses.liveLostFrom !== undefined
   const rows = new Map<string, StoredRow>()
   for (const row of record.rows) {
     const other = rows.get(row.key)
     if (other === undefined) rows.set(row.key, row)
-    else complain("second message id", `${row.key} has two rows: ${other.seq} and ${row.seq}`)
+    else if (!isHandOver(row.key)) {
+      complain("second message id", `${row.key} has two rows: ${other.seq} and ${row.seq}`)
+    }
   }
   const arrivals = new Map<string, Array<Delivery>>()
   let phantom = 0
   let duplicates = 0
   let redelivered = 0
+  let handedOver = 0
 
   const brokerKilledBetween = (one: Delivery, other: Delivery) =>
     one.session !== other.session && excuses.brokerKilledAt.some((at) => at >= one.at - slackMillis && at <= other.at)
@@ -94,14 +99,13 @@ export const settle = (record: RoundRecord): Verdict => {
     const row = rows.get(key)
     const ids = new Set(all.map(({ messageId }) => messageId))
     if (row !== undefined) ids.add(row.id)
-    // At a hand-over from replica to replica, a bare notification may be published by both.
-    const isHandOver = committed.get(key)?.kind === "live" && excuses.liveLostFrom !== undefined
-    if (ids.size > 1 && !isHandOver) {
+    if (ids.size > 1 && !isHandOver(key)) {
       const seen = all.map(({ at, messageId }) => `${messageId} at ${at}`)
       complain("second message id", `${key}: ${seen.join(", ")}, row: ${row === undefined ? "none" : row.id}`)
     }
     for (const delivery of again) {
       if (delivery.redelivered || brokerKilledBetween(first, delivery)) redelivered++
+      else if (delivery.messageId !== first.messageId && isHandOver(key)) handedOver++
       else {
         duplicates++
         if (!faultedDuplicate(first, row)) {
@@ -146,6 +150,7 @@ export const settle = (record: RoundRecord): Verdict => {
       phantom,
       duplicates,
       redelivered,
+      handedOver,
       liveLost: missing.liveLost,
       goneWithQueue: missing.goneWithQueue,
       refused

@@ -148,6 +148,8 @@ export interface Totals {
   readonly duplicates: number
   /** Given out again by the broker itself. */
   readonly redelivered: number
+  /** Bare notifications that two replicas published, when one took over from the other. */
+  readonly handedOver: number
   readonly liveLost: number
   readonly goneWithQueue: number
   readonly refused: number

@@ -15,6 +15,7 @@ export const line = ({ carriedOut, complaints, quietAfterMillis, schedule, total
     totals.duplicates > 0 ? `${totals.duplicates} duplicates` : "",
     totals.refused > 0 ? `${totals.refused} refused` : "",
     totals.liveLost > 0 ? `${totals.liveLost} notifications in a gap` : "",
+    totals.handedOver > 0 ? `${totals.handedOver} handed over twice` : "",
     totals.goneWithQueue > 0 ? `${totals.goneWithQueue} gone with their queue` : ""
   ].filter((text) => text !== "")
   return [
@@ -74,6 +75,7 @@ export const table = (results: ReadonlyArray<RoundResult>): string => {
     ["duplicated, each by an unknown outcome", sum(results, ({ totals }) => totals.duplicates)],
     ["given out again by the broker itself", sum(results, ({ totals }) => totals.redelivered)],
     ["refused by the broker, and retried", sum(results, ({ totals }) => totals.refused)],
+    ["bare notifications published by two replicas at a hand-over", sum(results, ({ totals }) => totals.handedOver)],
     ["bare notifications lost while LISTEN was down", sum(results, ({ totals }) => totals.liveLost)],
     ["messages that went with a deleted queue", sum(results, ({ totals }) => totals.goneWithQueue)]
   ]

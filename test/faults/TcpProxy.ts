@@ -9,6 +9,7 @@
 import * as Net from "node:net"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
+import { makeDelayLine } from "./DelayLine.js"
 
 export type Direction = "to the server" | "to the client"
 export const directions: ReadonlyArray<Direction> = ["to the server", "to the client"]
@@ -40,13 +41,6 @@ interface Connection {
   broken: boolean
 }
 
-/** Bytes on their way in one direction. */
-interface Pipe {
-  readonly to: Net.Socket | undefined
-  readonly waiting: Array<{ readonly data: Buffer; readonly at: number }>
-  timer: NodeJS.Timeout | undefined
-}
-
 /** Starts it on the given port; it ends with the scope. */
 export const make = (options: {
   readonly port: number
@@ -66,49 +60,28 @@ export const make = (options: {
       connection.server?.resetAndDestroy()
     }
 
-    const deliver = (pipe: Pipe, from: Net.Socket, data: Buffer) => {
-      if (pipe.to === undefined || pipe.to.destroyed || pipe.to.writableEnded) return
-      if (!pipe.to.write(data)) {
-        from.pause()
-        pipe.to.once("drain", () => from.resume())
-      }
-    }
-    const deliverDue = (pipe: Pipe, from: Net.Socket) => {
-      pipe.timer = undefined
-      const now = clock.unsafeCurrentTimeMillis()
-      while (pipe.waiting[0] !== undefined && pipe.waiting[0].at <= now) {
-        const next = pipe.waiting.shift()
-        if (next !== undefined) deliver(pipe, from, next.data)
-      }
-      const [first] = pipe.waiting
-      if (first !== undefined) pipe.timer = setTimeout(deliverDue, first.at - now, pipe, from)
-    }
-
     const forward = (connection: Connection, from: Net.Socket, to: Net.Socket | undefined, direction: Direction) => {
-      const pipe: Pipe = { to, waiting: [], timer: undefined }
+      const write = (data: Buffer) => {
+        if (to === undefined || to.destroyed || to.writableEnded || to.write(data)) return
+        from.pause()
+        to.once("drain", () => from.resume())
+      }
+      const line = makeDelayLine(() => clock.unsafeCurrentTimeMillis(), write)
       from.on("data", (data: Buffer) => {
         if (connection.broken || lost.includes(direction)) {
           connection.broken = true
           return
         }
-        if (toCut.get(connection) === direction) {
-          toCut.delete(connection)
-          deliver(pipe, from, data.subarray(0, Math.ceil(data.length / 2)))
-          // The half must be on its way before the reset, which throws away what still waits.
-          setImmediate(hangUp, connection)
-          return
-        }
-        if (delayMillis === 0 && pipe.waiting.length === 0) return deliver(pipe, from, data)
-        const due = clock.unsafeCurrentTimeMillis() + delayMillis
-        pipe.waiting.push({ data, at: Math.max(due, pipe.waiting.at(-1)?.at ?? 0) })
-        if (pipe.timer === undefined) pipe.timer = setTimeout(deliverDue, delayMillis, pipe, from)
+        if (toCut.get(connection) !== direction) return line.send(data, delayMillis)
+        toCut.delete(connection)
+        write(data.subarray(0, Math.ceil(data.length / 2)))
+        hangUp(connection)
       })
       from.on("error", () => {})
       from.on("close", () => {
-        clearTimeout(pipe.timer)
         if (!connection.broken && lost.length === 0) {
           connections.delete(connection)
-          for (const { data } of pipe.waiting.splice(0)) deliver(pipe, from, data)
+          line.flush()
           to?.end()
           return
         }

@@ -57,7 +57,9 @@ const asNobody = (launch: ServerProcess.Launch): ServerProcess.Launch => {
 export const pgBouncer = (
   program: string,
   upstreamUrl: string,
-  mode: "session" | "transaction" | "statement"
+  mode: "session" | "transaction" | "statement",
+  /** How many sessions of the server it uses. */
+  poolSize = 20
 ): Effect.Effect<{ readonly url: string }, ServerProcess.ServerError, Scope.Scope> =>
   Effect.gen(function* () {
     const folder = yield* readableFolder
@@ -74,7 +76,7 @@ listen_port = ${port}
 unix_socket_dir =
 auth_type = any
 pool_mode = ${mode}
-default_pool_size = 20
+default_pool_size = ${poolSize}
 `
     )
     yield* ServerProcess.make({

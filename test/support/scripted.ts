@@ -1,6 +1,7 @@
 /**
  * Scripted stand-ins for the ports, for tests on `TestClock`.
  */
+import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
 import * as Queue from "effect/Queue"
 import * as Stream from "effect/Stream"
@@ -149,27 +150,22 @@ export const scriptedPublisher = (): ScriptedPublisher => {
 
 export interface ScriptedListen {
   readonly port: PgListen["Type"]
+  /** The events of one call come as one chunk, as notifications of one packet do. */
   readonly emit: (...events: ReadonlyArray<ListenEvent>) => Effect.Effect<void>
   readonly exhaust: (error: ListenExhausted) => Effect.Effect<void>
   readonly state: { owner: boolean }
 }
 
 export const scriptedListen: Effect.Effect<ScriptedListen> = Effect.gen(function* () {
-  const events = yield* Queue.unbounded<Effect.Effect<ListenEvent, ListenExhausted>>()
+  const events = yield* Queue.unbounded<Effect.Effect<Chunk.Chunk<ListenEvent>, ListenExhausted>>()
   const state = { owner: true }
   return {
     port: {
-      events: Stream.fromQueue(events).pipe(Stream.mapEffect((event) => event)),
+      events: Stream.repeatEffectChunk(Effect.flatten(Queue.take(events))),
       status: Effect.succeed({ connected: true, disconnectedAt: undefined }),
       isLiveOwner: Effect.sync(() => state.owner)
     },
-    emit: (...list) =>
-      Effect.asVoid(
-        Queue.offerAll(
-          events,
-          list.map((event) => Effect.succeed(event))
-        )
-      ),
+    emit: (...list) => Effect.asVoid(Queue.offer(events, Effect.succeed(Chunk.fromIterable(list)))),
     exhaust: (error) => Effect.asVoid(Queue.offer(events, Effect.fail(error))),
     state
   }

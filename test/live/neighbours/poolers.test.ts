@@ -1,9 +1,14 @@
 /** PgBouncer between the service and PostgreSQL. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Effect from "effect/Effect"
+import * as Logger from "effect/Logger"
+import * as LogLevel from "effect/LogLevel"
 import { consume } from "../../../dev/Consumer.js"
+import { migrate } from "../../../src/Migrate.js"
+import { PgConnector } from "../../../src/PgConnector.js"
+import { openOutbox, settingsLayer } from "../../support/outboxLab.js"
 import { findOrInstallPgBouncer, pgBouncer } from "../../support/pgBouncer.js"
-import { freshVhost, migratedDatabase } from "../../support/Servers.js"
+import { freshDatabase, freshVhost, migratedDatabase } from "../../support/Servers.js"
 import { startService } from "../../support/Service.js"
 import { sqlClient } from "../../support/Sql.js"
 
@@ -39,7 +44,7 @@ describe(`PgBouncer${reason}`, () => {
           assert.match(message, /PgBouncer.*session mode/)
           // A row gives the workers something to claim, and so to fail at.
           yield* sql.query("select emit_event('campaign_click', '1')")
-          yield* service.awaitLog((line) => listenPooler(line) && line["retry"] === 3)
+          yield* service.awaitLog((line) => listenPooler(line) && line["retry"] === 3, "40 seconds")
           assert.strictEqual((yield* service.get("/readyz")).status, 503)
           assert.strictEqual((yield* service.get("/livez")).status, 200)
           const lines = service.output().split("\n")
@@ -51,6 +56,36 @@ describe(`PgBouncer${reason}`, () => {
         })
     )
   }
+
+  it.scopedLive.skipIf(program === "")(
+    "in transaction mode, two services of different schemas on one session of the server: none runs the other's statements",
+    () =>
+      Effect.gen(function* () {
+        const database = yield* freshDatabase
+        const sql = yield* sqlClient(database.url)
+        const { url } = yield* pgBouncer(program, database.url, "transaction", 1)
+        const workerOf = (schema: string) =>
+          Effect.gen(function* () {
+            const env = { PG_LISTENER_SCHEMA: schema }
+            yield* migrate.pipe(
+              Effect.provide(PgConnector.layer),
+              Effect.provide(settingsLayer(database.url, env)),
+              Logger.withMinimumLogLevel(LogLevel.None)
+            )
+            yield* sql.query(`select ${schema}.emit_event('here', to_jsonb('${schema}'::text))`)
+            const outbox = yield* openOutbox(url, env)
+            return yield* outbox.openWorker
+          })
+        const workers = [yield* workerOf("first"), yield* workerOf("second")]
+        const claimed: Array<string | undefined> = []
+        for (const worker of workers) {
+          const { rows } = yield* worker.claim({ limit: 10, full: true })
+          claimed.push(...rows.map(({ payload }) => payload))
+          yield* worker.settle({ processed: rows.map(({ seq }) => seq), failed: [] })
+        }
+        assert.deepStrictEqual(claimed, [`"first"`, `"second"`])
+      })
+  )
 
   it.scopedLive.skipIf(program === "")("in session mode carries events, from rows and from notifications", () =>
     Effect.gen(function* () {

@@ -32,7 +32,7 @@ describe("PG_LISTENER_SCHEMA", () => {
       const sql = yield* sqlClient(url)
       const schema = `"Our ""Events"""`
       const arrives = (body: string) =>
-        Effect.map(consumer.take(1, "3 seconds"), (messages) =>
+        Effect.map(consumer.take(1, "10 seconds"), (messages) =>
           assert.deepStrictEqual(
             messages.map((message) => message.body),
             [body]

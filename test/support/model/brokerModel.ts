@@ -7,7 +7,7 @@ import { AmqpError } from "../../../src/Errors.js"
 import type { ChannelEnd, ChannelListener, ConfirmChannel } from "../../../src/internal/amqpChannel.js"
 import type { AmqpSession, AmqpSessions, SessionNews } from "../../../src/internal/amqpSession.js"
 import type { Message } from "../../../src/Message.js"
-import type { Process } from "./outboxModel.js"
+import { type Process, unanswered } from "./outboxModel.js"
 import { type Simulation, words } from "./simulation.js"
 
 export const answerWords = [
@@ -26,8 +26,11 @@ export const answerWords = [
 ] as const
 export type AnswerWord = (typeof answerWords)[number]
 
-/** What the broker has made known about a message: nothing, or its last word. */
-export type Word = "unanswered" | "confirmed" | "refused"
+/**
+ * What the broker has made known about a message: nothing, or its last word. `suspected`: it was the only one in flight
+ * when its channel was closed; the relay may blame it, or try it once more on a channel of its own.
+ */
+export type Word = "unanswered" | "confirmed" | "refused" | "suspected"
 
 export interface Delivery {
   readonly id: string
@@ -94,7 +97,7 @@ export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions):
 
     const openChannel = Effect.gen(function* () {
       yield* Effect.sleep(1)
-      if (process.killed) return yield* Effect.never
+      if (process.killed) return yield* unanswered
       if (lost !== undefined) return yield* new AmqpError({ operation: "open channel", reason: lost })
       return makeChannel(line, ends)
     })
@@ -110,7 +113,7 @@ export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions):
 
   const makeChannel = (line: Line, ends: Set<(end: ChannelEnd) => void>): ConfirmChannel => {
     const listeners = new Set<ChannelListener>()
-    const unanswered = new Set<object>()
+    const open = new Set<object>()
     let ended: ChannelEnd | undefined
     const end = (why: ChannelEnd) => {
       if (ended !== undefined) return
@@ -124,7 +127,7 @@ export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions):
     const carryOut = (word: AnswerWord, message: Message, onAnswer: (acked: boolean) => void) => {
       const { id } = message
       const flight = {}
-      unanswered.add(flight)
+      open.add(flight)
       /** In the future, and only when the channel and the process are still there. */
       const later = (millis: number, task: () => void) =>
         simulation.after(millis, () => {
@@ -133,14 +136,14 @@ export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions):
       const queue = () => simulation.after(1, () => deliveries.push({ id, atMillis: simulation.nowMillis() }))
       const answer = (millis: number, acked: boolean, toldAs: Word) =>
         later(millis, () => {
-          unanswered.delete(flight)
+          open.delete(flight)
           say(id, toldAs)
           onAnswer(acked)
         })
       const close = () =>
         later(2, () => {
           // With others in flight nobody can know whose fault it was.
-          if (unanswered.size === 1) say(id, "refused")
+          if (open.size === 1) say(id, "suspected")
           end({ kind: "closed", code: 406, reason: "406 PRECONDITION_FAILED" })
         })
       switch (word) {
@@ -233,7 +236,7 @@ export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions):
       open: (_url, onNews) =>
         Effect.gen(function* () {
           yield* Effect.sleep(1)
-          if (process.killed) return yield* Effect.never
+          if (process.killed) return yield* unanswered
           if (!up) return yield* new AmqpError({ operation: "connect", reason: "ECONNREFUSED" })
           const session = open(process, onNews)
           yield* Effect.addFinalizer(() => Effect.sync(() => session.drop("closed by us")))

@@ -66,6 +66,9 @@ export interface OutboxModel {
   readonly openSessions: () => number
 }
 
+/** Unlike `Effect.never`, it keeps no process alive. */
+export const unanswered: Effect.Effect<never> = Effect.async(() => {})
+
 const gone = (operation: string) =>
   new DatabaseError({ operation, kind: "connection", reason: "gone", sqlState: undefined })
 
@@ -107,7 +110,8 @@ export const makeOutboxModel = (
       const marked = processed.includes(String(row.seq))
       const counted = failed.includes(String(row.seq))
       if (marked && verdict !== "confirmed") complain(`promise 1: ${row.seq} was marked processed, but was ${verdict}`)
-      if (counted && verdict !== "refused") complain(`promise 6: ${row.seq} paid an attempt, but was ${verdict}`)
+      if (counted && verdict !== "refused" && verdict !== "suspected")
+        complain(`promise 6: ${row.seq} paid an attempt, but was ${verdict}`)
       if (!marked && verdict === "confirmed") complain(`${row.seq} was confirmed, but not marked: a needless duplicate`)
       if (!counted && word === "refused") complain(`promise 5: ${row.seq} was refused, but paid no attempt`)
     }
@@ -131,7 +135,7 @@ export const makeOutboxModel = (
   const openWorker = (process: Process): Outbox["Type"]["openWorker"] =>
     Effect.gen(function* () {
       yield* Effect.sleep(1)
-      if (process.killed) return yield* Effect.never
+      if (process.killed) return yield* unanswered
       if (away || nextOpen() === "refused") return yield* gone("connect")
       const session = { alive: true, transaction: undefined as Transaction | undefined, process }
       sessions.add(session)
@@ -156,7 +160,7 @@ export const makeOutboxModel = (
       const trip = (operation: string, millis: number) =>
         Effect.zipRight(
           Effect.sleep(millis),
-          Effect.suspend(() => (process.killed ? Effect.never : session.alive ? Effect.void : gone(operation)))
+          Effect.suspend(() => (process.killed ? unanswered : session.alive ? Effect.void : gone(operation)))
         )
 
       const claim: OutboxWorker["claim"] = ({ full, limit }) =>
