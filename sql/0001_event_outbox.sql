@@ -47,7 +47,11 @@ create table event_outbox (
   constraint event_outbox_id_key unique (id),
   constraint event_outbox_channel_is_a_notify_channel check (octet_length(channel) between 1 and 63),
   constraint event_outbox_has_a_route_key check (channel is not null or event_type is not null),
-  constraint event_outbox_headers_is_an_object check (jsonb_typeof(headers) = 'object')
+  constraint event_outbox_headers_is_an_object check (jsonb_typeof(headers) = 'object'),
+  -- A row that waits for its retry is indexed by its aggregate, and an index entry holds 2,700 bytes. A longer name is
+  -- better refused here, where its writer sees it, than when its failure is to be recorded.
+  constraint event_outbox_aggregate_fits_the_index
+    check (octet_length(aggregate_type) <= 255 and octet_length(aggregate_id) <= 1024)
 ) with (
   -- fillfactor stays at 100: marking a row can never be a heap-only update, since the conditions of the partial indexes
   -- name the marked columns. Room in the page would be room for nothing.

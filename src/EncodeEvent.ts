@@ -53,10 +53,17 @@ export const encodeLive = (event: LiveEvent, settings: EncodeSettings): Either.E
   })
 }
 
-const refuse = (reason: string): Either.Either<never, Refusal> => Either.left(new Refusal({ reason }))
+/** Not for good: a deploy may bring a route, or a program that can encode it. */
+const refuse = (reason: string): Either.Either<never, Refusal> => Either.left(new Refusal({ reason, permanent: false }))
 
+/** For good: a row's content never changes, and its aggregate need not wait for a body that will not shrink. */
 const tooLarge = (bytes: number, { maxMessageBytes }: EncodeSettings): Either.Either<never, Refusal> =>
-  refuse(`the body has ${bytes} bytes, more than PG_LISTENER_MAX_MESSAGE_BYTES (${maxMessageBytes})`)
+  Either.left(
+    new Refusal({
+      reason: `the body has ${bytes} bytes, more than PG_LISTENER_MAX_MESSAGE_BYTES (${maxMessageBytes})`,
+      permanent: true
+    })
+  )
 
 const toMessage = (
   key: RouteKey,

@@ -2,6 +2,7 @@
  * The jobs beside the cycle (design, section 5): poll, sweep, clean-up, and the low-water mark. Each is a forked fiber
  * under `Schedule.spaced`; a failed run is logged and the next one comes all the same.
  */
+import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Metric from "effect/Metric"
@@ -10,6 +11,7 @@ import type { AmqpPublisher } from "./AmqpPublisher.js"
 import type { DatabaseError } from "./Errors.js"
 import * as Metrics from "./Metrics.js"
 import type { Outbox } from "./Outbox.js"
+import type { Activity } from "./RelayWorker.js"
 import type { Wake } from "./Wake.js"
 
 /**
@@ -43,15 +45,19 @@ export const spaced = <R>(
 /** The net below the notifications: retries that fell due, wake-ups that were missed. */
 export const poll = (wake: Wake, every: Duration.Duration) => spaced("poll", every, wake.ringFull)
 
+/** While the last claim that got rows is no older than this, the relay is at work, and what is old is its backlog. */
+const AT_WORK_MILLIS = 1_000
+
 /**
  * Counts rows that nobody touched for too long, and has them claimed. They mean that wake-ups and polls were missed;
- * while the broker is away, or a backlog is drained, rows are old for a better reason, and there is nothing to count.
+ * while the broker is away, or the relay works through a backlog, rows are old for a better reason, and there is
+ * nothing to count.
  */
 export const sweep = (
   outbox: Outbox["Type"],
   publisher: AmqpPublisher["Type"],
   wake: Wake,
-  isDraining: Effect.Effect<boolean>,
+  activity: Readonly<Activity>,
   every: Duration.Duration
 ) =>
   spaced(
@@ -59,7 +65,8 @@ export const sweep = (
     every,
     Effect.gen(function* () {
       const status = yield* publisher.status
-      if (!status.connected || status.blocked || (yield* isDraining)) return
+      if (!status.connected || status.blocked || activity.draining) return
+      if ((yield* Clock.currentTimeMillis) < activity.claimedAtMillis + AT_WORK_MILLIS) return
       const overdue = yield* outbox.countOverdue
       if (overdue === 0) return
       yield* Metric.incrementBy(Metrics.eventsSwept, overdue)

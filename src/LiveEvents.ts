@@ -104,9 +104,7 @@ export const make = (encode: EncodeLive): Effect.Effect<LiveEvents, never, Outbo
       yield* count("dead", dead.length)
       for (const row of dead) {
         if (row.kind !== "dead") continue
-        yield* Effect.logError(`live event became a dead letter: ${row.reason}`).pipe(
-          Effect.annotateLogs({ event_id: row.id, channel: row.channel })
-        )
+        yield* Effect.logError(`live event became a dead letter: ${row.reason}`).pipe(annotated(row))
       }
     })
 
@@ -129,6 +127,10 @@ export const make = (encode: EncodeLive): Effect.Effect<LiveEvents, never, Outbo
       })
       yield* count("published", messages.length - kept.length)
       yield* store(kept, dead)
+      for (const row of kept) {
+        if (row.kind !== "pending" || row.refused === undefined) continue
+        yield* Effect.logWarning(`live event refused, kept in event_outbox: ${row.refused}`).pipe(annotated(row))
+      }
     })
 
     const handle = (all: ReadonlyArray<LiveNotification>) =>
@@ -172,8 +174,16 @@ const pending = (notification: LiveNotification, refused: string | undefined): L
   refused
 })
 
+/**
+ * Why the row has had an attempt already. A refusal for good is left to the relay, which makes a dead letter of the row
+ * at once: so there is one place for that, and the payload stays the JSON that it is.
+ */
 const refusalOf = (outcome: Outcome | undefined): string | undefined =>
-  outcome?._tag === "Refused" ? outcome.reason : undefined
+  outcome?._tag === "Refused" && !outcome.permanent ? outcome.reason : undefined
+
+/** The keys that every line about an event has; a notification has no type, no aggregate, and one try. */
+const annotated = ({ channel, id }: LiveRow) =>
+  Effect.annotateLogs({ event_id: id, event_type: null, channel, aggregate_id: null, attempt: 1 })
 
 /** Seconds since 1970 now, for a notification that has no `created_at`. */
 export const nowSeconds: Effect.Effect<number> = Effect.map(Clock.currentTimeMillis, (millis) =>

@@ -29,8 +29,11 @@ export interface Message {
   readonly body: Buffer
 }
 
-/** Why an event can't become a message: no route, too large, not encodable. A message-level failure: it costs an attempt. */
-export class Refusal extends Data.TaggedError("Refusal")<{ readonly reason: string }> {}
+/**
+ * Why an event can't become a message: no route, too large, not encodable. A message-level failure: it costs an attempt.
+ * `permanent`: no retry can help, whatever is deployed or declared meanwhile; only the size is such a case.
+ */
+export class Refusal extends Data.TaggedError("Refusal")<{ readonly reason: string; readonly permanent: boolean }> {}
 
 /** An event on its way out: its message, or why it has none; and its aggregate's key, when it has an aggregate. */
 export interface Publishable {
@@ -43,13 +46,14 @@ export interface Publishable {
  * What became of one message.
  *
  * - `Confirmed`: the broker has it in a queue.
- * - `Refused`: the broker (or we) refused this very message: unroutable, nacked, too large, no such exchange. Costs an attempt.
+ * - `Refused`: the broker (or we) refused this very message: unroutable, nacked, too large, no such exchange. Costs an
+ *   attempt; all of them when it is `permanent`.
  * - `Unknown`: the broker did not answer (connection lost, confirm time-out). It may or may not have the message. Costs nothing.
  * - `Held`: not published, because an earlier message of its aggregate in the batch was not confirmed. Costs nothing.
  */
 export type Outcome = Data.TaggedEnum<{
   Confirmed: {}
-  Refused: { readonly reason: string }
+  Refused: { readonly reason: string; readonly permanent: boolean }
   Unknown: { readonly reason: string }
   Held: {}
 }>

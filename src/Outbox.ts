@@ -57,7 +57,7 @@ export interface ClaimedBatch {
 export interface FailedRow {
   readonly seq: string
   readonly reason: string
-  /** True when no retry can help (over-size by our own limit is not such a case: it follows the retries). */
+  /** No retry can help: a dead letter at once. Only a body over `PG_LISTENER_MAX_MESSAGE_BYTES` is such a case. */
   readonly dead: boolean
 }
 
@@ -100,13 +100,19 @@ export interface OutboxWorker {
   readonly rollback: Effect.Effect<void, DatabaseError>
 }
 
+/** Something about the tables that works, and may yet not be meant. */
+export interface SchemaNote {
+  readonly level: "info" | "warning"
+  readonly message: string
+}
+
 export class Outbox extends Context.Tag("pg-listener/Outbox")<
   Outbox,
   {
     /** A worker's connection; closes with the scope, bounded in time. */
     readonly openWorker: Effect.Effect<OutboxWorker, DatabaseError, Scope.Scope>
-    /** Whether the tables are there in the version this program needs. */
-    readonly verifySchema: Effect.Effect<void, SchemaError | DatabaseError>
+    /** Whether the tables are there in the version this program needs; and what a person may want to know of them. */
+    readonly verifySchema: Effect.Effect<ReadonlyArray<SchemaNote>, SchemaError | DatabaseError>
     /** For each notification: is there a row of the same channel and content (promise 2)? */
     readonly matchRows: (
       notifications: ReadonlyArray<{ readonly channel: string; readonly payload: string }>
@@ -205,7 +211,7 @@ const make = Effect.gen(function* () {
     openWorker: Effect.tap(openWorker({ connector, settings, names, floor: lowWater.floor }), () =>
       Effect.sync(lowWater.reset)
     ),
-    verifySchema: database.query("inspect the schema", verifySchema(sql, settings.schema, names)),
+    verifySchema: database.query("inspect the schema", verifySchema(sql, settings, names)),
     ...makeLiveRows({ query, names, maxAttempts: settings.maxAttempts }),
     advanceLowWater: lowWater.advance,
     countPendingSince: (epochMillis) =>

@@ -206,7 +206,17 @@ select current_user::text as me, coalesce(m.found and o.found, false) as found,
     where not p.granted
   ), '{}') as outbox_missing,
   coalesce(has_sequence_privilege(s.objid, 'select') or has_sequence_privilege(s.objid, 'usage'), false) as sequence_readable,
-  coalesce(q.seqcache = 1 and q.seqincrement = 1, false) as sequence_in_step
+  coalesce(q.seqcache = 1 and q.seqincrement = 1, false) as sequence_in_step,
+  coalesce((
+    select json_agg(
+      json_build_object(
+        'channel', convert_from(substring(t.tgargs for octet_length(t.tgargs) - 1), getdatabaseencoding()),
+        'enabled', t.tgenabled in ('O', 'A')
+      )
+    )
+    from pg_trigger t join pg_proc f on f.oid = t.tgfoid
+    where t.tgrelid = o.oid and not t.tgisinternal and t.tgnargs = 1 and f.proname = 'event_outbox_doorbell'
+  ), '[]')::text as doorbells
 from (select 1) one
 left join pg_namespace n on n.nspname = $1
 left join lateral (

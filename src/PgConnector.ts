@@ -47,7 +47,10 @@ const sessionSettings = (options: ConnectOptions): string =>
     "SET tcp_keepalives_idle = 10",
     "SET tcp_keepalives_interval = 5",
     "SET tcp_keepalives_count = 3",
-    "SET tcp_user_timeout = 25000"
+    "SET tcp_user_timeout = 25000",
+    // Such a database holds bytes that need not be UTF-8. Asked for UTF-8, the server ends the session, or fails the claim,
+    // at the first that is not; unasked, it sends them, and the driver puts U+FFFD in their place.
+    "SELECT set_config('client_encoding', 'SQL_ASCII', false) WHERE current_setting('server_encoding') = 'SQL_ASCII'"
   ].join("; ")
 
 /** A backend that waits for a lock reads no socket; this makes it look. Apart, since servers on Windows refuse it. */

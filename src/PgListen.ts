@@ -5,6 +5,7 @@ import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Data from "effect/Data"
 import * as DateTime from "effect/DateTime"
+import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Fiber from "effect/Fiber"
@@ -25,10 +26,13 @@ import { Settings } from "./Settings.js"
  * - `Listening`: connected, proven to receive, and registered on every channel. The first element after each connect.
  *   `disconnectedAt` (epoch milliseconds) is set when an earlier session was lost: notifications since then are gone.
  * - `Notification`: one NOTIFY. The payload may be empty.
+ * - `HandedOver`: a replica that publishes live notifications stops. What came before this it publishes itself; what comes
+ *   after is its successor's. PostgreSQL gives all sessions the same order, so all replicas see it at the same place.
  */
 export type ListenEvent = Data.TaggedEnum<{
   Listening: { readonly backendPid: number; readonly disconnectedAt: number | undefined }
   Notification: { readonly channel: string; readonly payload: string }
+  HandedOver: { readonly ourselves: boolean }
 }>
 export const ListenEvent = Data.taggedEnum<ListenEvent>()
 
@@ -53,6 +57,11 @@ export class PgListen extends Context.Tag("pg-listener/PgListen")<
      * most once a second.
      */
     readonly isLiveOwner: Effect.Effect<boolean>
+    /**
+     * Ends the intake: hands the live lock on when it is held, and ends `events` once everything up to there has been
+     * consumed. Bounded; at once while disconnected.
+     */
+    readonly stop: Effect.Effect<void>
   }
 >() {
   static readonly layer: Layer.Layer<PgListen, never, Settings | PgConnector> = Layer.effect(
@@ -79,6 +88,8 @@ export interface PgListenOptions {
 interface Current {
   readonly session: ListenSession
   readonly scope: Scope.Scope
+  readonly buffer: NotificationBuffer
+  readonly handedOver: Deferred.Deferred<void>
   held: boolean
   trying: Fiber.RuntimeFiber<void> | undefined
   nextTryAtMillis: number
@@ -86,6 +97,9 @@ interface Current {
 
 /** A lock held by another process is asked for at most once in this time. */
 const lockTryMillis = 1000
+
+/** For each of the steps of a stop: the server's answers, and the consumer's end. */
+const stopStepTimeout = Duration.seconds(2)
 
 const iso = (epochMillis: number): string => DateTime.formatIso(DateTime.unsafeMake(epochMillis))
 
@@ -95,6 +109,7 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
   let current: Current | undefined
   let disconnectedAt: number | undefined
   let failuresInARow = 0
+  let stopping = false
   let lastWhy: ListenError["why"] | undefined
 
   /**
@@ -155,9 +170,9 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
       Effect.zipRight(
         since === undefined
           ? Effect.void
-          : Effect.logWarning("notifications were lost: PostgreSQL keeps none for a session that is gone").pipe(
-              Effect.annotateLogs({ gapStart: iso(since), gapEnd: iso(now), gapMillis: now - since })
-            )
+          : Effect.logWarning(
+              "notifications may have been lost: PostgreSQL keeps none for a session that is gone"
+            ).pipe(Effect.annotateLogs({ gapStart: iso(since), gapEnd: iso(now), gapMillis: now - since }))
       )
     )
 
@@ -179,6 +194,7 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
       let lost: ListenError | undefined
       let lastAnswerAt = clock.unsafeCurrentTimeMillis()
       const buffer = makeNotificationBuffer(() => own?.session.resumeReading())
+      const handedOver = yield* Deferred.make<void>()
 
       const lose = (error: ListenError, atMillis: number): void => {
         buffer.fail(error)
@@ -189,10 +205,16 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
       }
       const opened = yield* options.open({
         onNotification: buffer.offer,
+        onHandOver: ({ ourselves }) => {
+          buffer.handOver({ ourselves })
+          if (!ourselves) return
+          if (stopping) buffer.end()
+          Deferred.unsafeDone(handedOver, Effect.void)
+        },
         onLost: (error) => lose(error, clock.unsafeCurrentTimeMillis())
       })
       if (lost !== undefined) return yield* Effect.fail(lost)
-      own = { session: opened, scope, held: false, trying: undefined, nextTryAtMillis: 0 }
+      own = { session: opened, scope, buffer, handedOver, held: false, trying: undefined, nextTryAtMillis: 0 }
       const now = clock.unsafeCurrentTimeMillis()
       const since = disconnectedAt
       current = own
@@ -221,7 +243,7 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
       yield* sayListening(own, since, now)
       return Stream.concat(
         Stream.succeed(ListenEvent.Listening({ backendPid: opened.backendPid, disconnectedAt: since })),
-        Stream.repeatEffectChunk(buffer.take)
+        Stream.repeatEffectChunkOption(buffer.take)
       )
     })
   )
@@ -240,6 +262,19 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
       if (own.trying === undefined && (yield* Clock.currentTimeMillis) >= own.nextTryAtMillis) yield* tryLock(own)
       if (own.trying !== undefined) yield* Effect.timeoutOption(Fiber.await(own.trying), heartbeatTimeout)
       return current === own && own.held
+    }),
+    stop: Effect.gen(function* () {
+      stopping = true
+      const own = current
+      if (own === undefined) return
+      const bounded = <A, E>(step: Effect.Effect<A, E>) =>
+        step.pipe(Effect.interruptible, Effect.timeoutOption(stopStepTimeout), Effect.ignore)
+      if (own.held) {
+        yield* bounded(Effect.zipRight(own.session.announceHandOver, Deferred.await(own.handedOver)))
+      }
+      own.buffer.end()
+      if (own.held) yield* bounded(own.session.releaseLock)
+      yield* bounded(own.buffer.drained)
     })
   }
 }

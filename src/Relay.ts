@@ -45,7 +45,7 @@ export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wa
 
         // Fibers stop in the opposite order of their start: intake first (listen), then the jobs, then what holds a
         // batch (live events, workers), which finishes it.
-        const activity = { draining: false }
+        const activity = { draining: false, claimedAtMillis: 0 }
         const workerOptions = {
           activity,
           outbox,
@@ -72,41 +72,40 @@ export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wa
 
         yield* supervised("poll", Jobs.poll(wake, settings.pollInterval))
         yield* supervised("low-water", afterGate(Jobs.lowWater(outbox, wake)))
-        yield* supervised(
-          "sweep",
-          afterGate(
-            Jobs.sweep(
-              outbox,
-              publisher,
-              wake,
-              Effect.sync(() => activity.draining),
-              settings.sweepInterval
-            )
-          )
-        )
+        yield* supervised("sweep", afterGate(Jobs.sweep(outbox, publisher, wake, activity, settings.sweepInterval)))
         yield* supervised("clean-up", afterGate(Jobs.cleanUp(outbox, settings.cleanupInterval)))
 
         const standby = LiveStandby.make(listen, live.offer)
         yield* supervised("live-standby", afterGate(standby.run))
 
         const onEvents = listenHandler({ listen, live, standby, outbox, wake, settings })
+        let stopping = false
         yield* supervised(
           "listen",
           listen.events.pipe(
             Stream.mapChunksEffect((events) => Effect.as(onEvents(events), Chunk.empty<never>())),
             Stream.runDrain,
+            // It may end only when it was stopped, below; else it counts as a loop that ended.
+            Effect.zipRight(Effect.suspend(() => (stopping ? Effect.never : Effect.void))),
             // The one failure that must end the process: a defect on its way to exit code 1.
             Effect.catchTag("ListenExhausted", (error: ListenExhausted) => Effect.die(error))
           )
         )
         // The first to run: intake ends once the notifications in hand are handed over, with or without a database.
-        yield* Effect.addFinalizer(() => live.stop)
+        yield* Effect.addFinalizer(() =>
+          Effect.suspend(() => {
+            stopping = true
+            return Effect.zipRight(live.stop, listen.stop)
+          })
+        )
         yield* wake.ringFull
 
         return { wake: wake.ringFull }
       })
     )
 }
+
+type Received = Extract<ListenEvent, { _tag: "Notification" }>
 
 interface HandlerDeps {
   readonly listen: PgListen["Type"]
@@ -132,7 +131,7 @@ const listenHandler = ({ listen, live, outbox, settings, standby, wake }: Handle
       yield* catchUp(outbox, disconnectedAt)
     })
 
-  const onNotifications = (events: ReadonlyArray<Extract<ListenEvent, { _tag: "Notification" }>>) =>
+  const onNotifications = (events: ReadonlyArray<Received>) =>
     Effect.gen(function* () {
       yield* wake.ring
       const receivedAtSeconds = yield* LiveEvents.nowSeconds
@@ -148,12 +147,21 @@ const listenHandler = ({ listen, live, outbox, settings, standby, wake }: Handle
 
   return (chunk: Chunk.Chunk<ListenEvent>): Effect.Effect<void> =>
     Effect.gen(function* () {
-      const notifications: Array<Extract<ListenEvent, { _tag: "Notification" }>> = []
+      let notifications: Array<Received> = []
+      const handOn = Effect.suspend(() => {
+        const batch = notifications
+        notifications = []
+        return batch.length > 0 ? undisturbed(onNotifications(batch)) : Effect.void
+      })
       for (const event of chunk) {
         if (event._tag === "Notification") notifications.push(event)
-        else yield* onListening(event.disconnectedAt)
+        else if (event._tag === "Listening") yield* onListening(event.disconnectedAt)
+        else {
+          yield* handOn
+          if (!event.ourselves) yield* standby.handedOver
+        }
       }
-      if (notifications.length > 0) yield* undisturbed(onNotifications(notifications))
+      yield* handOn
     })
 }
 

@@ -7,7 +7,7 @@ import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Metric from "effect/Metric"
 import type { AmqpPublisher } from "./AmqpPublisher.js"
-import type { DatabaseError } from "./Errors.js"
+import { undisturbed } from "./internal/undisturbed.js"
 import type { Outcome, Publishable } from "./Message.js"
 import * as Metrics from "./Metrics.js"
 import type { FailedRow, OutboxRow, OutboxWorker } from "./Outbox.js"
@@ -33,19 +33,26 @@ export interface CycleOptions {
   readonly eventTypeLabel: (eventType: string | undefined) => string
 }
 
+interface Failure {
+  readonly row: OutboxRow
+  readonly reason: string
+  /** It becomes a dead letter: no retry can help, or this was the last one. */
+  readonly dead: boolean
+}
+
 interface Verdicts {
   readonly processed: Array<string>
   readonly failed: Array<FailedRow>
-  readonly failures: Array<{ readonly row: OutboxRow; readonly reason: string }>
+  readonly failures: Array<Failure>
   readonly unknownReason: string | undefined
   readonly unknown: number
 }
 
 /** Sorts a batch by outcome. Rows that are `Unknown` or `Held` appear in no list: the commit leaves them as they were. */
-const judge = (rows: ReadonlyArray<OutboxRow>, outcomes: ReadonlyArray<Outcome>): Verdicts => {
+const judge = (rows: ReadonlyArray<OutboxRow>, outcomes: ReadonlyArray<Outcome>, maxAttempts: number): Verdicts => {
   const processed: Array<string> = []
   const failed: Array<FailedRow> = []
-  const failures: Array<{ row: OutboxRow; reason: string }> = []
+  const failures: Array<Failure> = []
   let unknownReason: string | undefined
   let unknown = 0
   rows.forEach((row, index) => {
@@ -55,8 +62,8 @@ const judge = (rows: ReadonlyArray<OutboxRow>, outcomes: ReadonlyArray<Outcome>)
         processed.push(row.seq)
         break
       case "Refused":
-        failed.push({ seq: row.seq, reason: outcome.reason, dead: false })
-        failures.push({ row, reason: outcome.reason })
+        failed.push({ seq: row.seq, reason: outcome.reason, dead: outcome.permanent })
+        failures.push({ row, reason: outcome.reason, dead: outcome.permanent || row.attempts + 1 >= maxAttempts })
         break
       case "Unknown":
         unknown++
@@ -67,40 +74,33 @@ const judge = (rows: ReadonlyArray<OutboxRow>, outcomes: ReadonlyArray<Outcome>)
   return { processed, failed, failures, unknown, unknownReason }
 }
 
-const logFailure = (row: OutboxRow, reason: string, maxAttempts: number) => {
-  const attempt = row.attempts + 1
-  return (
-    attempt >= maxAttempts
-      ? Effect.logError(`event became a dead letter: ${reason}`)
-      : Effect.logWarning(`event refused, will be retried: ${reason}`)
+const logFailure = ({ dead, reason, row }: Failure) =>
+  (dead
+    ? Effect.logError(`event became a dead letter: ${reason}`)
+    : Effect.logWarning(`event refused, will be retried: ${reason}`)
   ).pipe(
     Effect.annotateLogs({
       event_id: row.id,
       event_type: row.eventType ?? null,
       channel: row.channel ?? null,
       aggregate_id: row.aggregateId ?? null,
-      attempt
+      attempt: row.attempts + 1
     })
   )
-}
 
 const idle: CycleResult = { claimed: 0, unknown: 0, contended: false, released: false }
 
-/**
- * Runs one cycle. Must not be interrupted once it has claimed, so the caller runs it undisturbed; every wait
- * inside has a bound. After a `DatabaseError` the worker's session is to be thrown away: its transaction is gone or its
- * outcome unknown, in which case the rows come again with the same message ids.
- */
-export const runCycle = Effect.fn("Relay.cycle")(function* (options: CycleOptions) {
-  const { worker, publisher, encode, limit, full, maxAttempts } = options
-  const startedMillis = yield* Clock.currentTimeMillis
-  const { contended, rows } = yield* worker.claim({ limit, full })
-  if (rows.length === 0) return { ...idle, contended } satisfies CycleResult
-
+/** From the claimed rows to the commit. */
+const deliver = Effect.fn("Relay.deliver")(function* (
+  options: CycleOptions,
+  rows: ReadonlyArray<OutboxRow>,
+  startedMillis: number
+) {
+  const { worker, publisher, encode, maxAttempts } = options
   const claimedMillis = yield* Clock.currentTimeMillis
   const outcomes = yield* publisher.publish(rows.map(encode))
   const confirmedMillis = yield* Clock.currentTimeMillis
-  const verdicts = judge(rows, outcomes)
+  const verdicts = judge(rows, outcomes, maxAttempts)
 
   if (verdicts.processed.length === 0 && verdicts.failed.length === 0) yield* worker.rollback
   else yield* worker.settle({ processed: verdicts.processed, failed: verdicts.failed })
@@ -115,17 +115,29 @@ export const runCycle = Effect.fn("Relay.cycle")(function* (options: CycleOption
   })
   yield* Metric.incrementBy(Metrics.eventsPublished, verdicts.processed.length)
   yield* Metric.update(Metrics.batchDurationSeconds, (settledMillis - startedMillis) / 1000)
-  for (const { reason, row } of verdicts.failures) {
-    if (row.attempts + 1 >= maxAttempts) released = true
+  for (const failure of verdicts.failures) {
+    const { dead, row } = failure
+    if (dead) released = true
     yield* Metric.increment(Metric.tagged(Metrics.eventsFailed, "event_type", options.eventTypeLabel(row.eventType)))
-    yield* logFailure(row, reason, maxAttempts)
+    yield* logFailure(failure)
   }
   if (verdicts.unknown > 0) {
     yield* Effect.logWarning("the broker left messages unanswered; their rows stay pending").pipe(
       Effect.annotateLogs({ rows: verdicts.unknown, reason: verdicts.unknownReason })
     )
   }
-  return { claimed: rows.length, unknown: verdicts.unknown, contended, released } satisfies CycleResult
+  return { unknown: verdicts.unknown, released }
 })
 
-export type Cycle = (options: CycleOptions) => Effect.Effect<CycleResult, DatabaseError>
+/**
+ * Runs one cycle. A stop may cut the claim short, which claims nothing; once rows are claimed the cycle goes on to its end,
+ * undisturbed, and every wait in it has a bound. After a `DatabaseError`, or a stop, the worker's session is to be thrown
+ * away: its transaction is gone or its outcome unknown, in which case the rows come again with the same message ids.
+ */
+export const runCycle = Effect.fn("Relay.cycle")(function* (options: CycleOptions) {
+  const startedMillis = yield* Clock.currentTimeMillis
+  const { contended, rows } = yield* options.worker.claim({ limit: options.limit, full: options.full })
+  if (rows.length === 0) return { ...idle, contended } satisfies CycleResult
+  const { released, unknown } = yield* undisturbed(deliver(options, rows, startedMillis))
+  return { claimed: rows.length, unknown, contended, released } satisfies CycleResult
+})

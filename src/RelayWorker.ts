@@ -1,11 +1,11 @@
 /**
  * One worker: its own connection, and the loop that decides when to run the next cycle.
  */
+import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type { AmqpPublisher } from "./AmqpPublisher.js"
 import type { DatabaseError } from "./Errors.js"
-import { undisturbed } from "./internal/undisturbed.js"
 import type { Outbox } from "./Outbox.js"
 import { type CycleOptions, type CycleResult, runCycle } from "./RelayCycle.js"
 import type { Wake } from "./Wake.js"
@@ -22,9 +22,12 @@ export interface WorkerOptions extends Omit<CycleOptions, "worker" | "publisher"
   readonly activity: Activity
 }
 
-/** Whether the last batch was full: a backlog is being drained. */
+/** What the workers are at; each writes here after its cycle. */
 export interface Activity {
+  /** The last batch was full: a backlog is being drained, however long the next batch takes. */
   draining: boolean
+  /** When a cycle last got rows, in epoch milliseconds. */
+  claimedAtMillis: number
 }
 
 /**
@@ -71,9 +74,10 @@ const session = (options: WorkerOptions, onCycle: Effect.Effect<void>) =>
       // Waiting for the broker comes before the claim: no transaction is open while nothing can be published.
       yield* publisher.awaitReady
       const full = yield* wake.takeFull
-      const result = yield* undisturbed(runCycle({ ...options, worker, full }))
+      const result = yield* runCycle({ ...options, worker, full })
       yield* onCycle
       options.activity.draining = result.claimed >= options.limit
+      if (result.claimed > 0) options.activity.claimedAtMillis = yield* Clock.currentTimeMillis
       yield* afterCycle(options, result, full, pauses)
     }
   })

@@ -145,6 +145,8 @@ const parseTarget = (chars: Chars, tell: Tell): Target | undefined => {
     )
   }
   if (exceedsBytes(name, shortStringBytes)) return void tell(`the ${what}'s name is ${tooLong}`)
+  // RabbitMQ takes them out of a name that is declared, and leaves them in one that is published to.
+  if (/[\r\n]/.test(name)) return void tell(`the ${what}'s name has a line break, which RabbitMQ does not allow`)
   if (slash < 0) return { exchange: "", key: [name] }
   if (name === "" || name === "amq.default") {
     return void tell("the default exchange needs no name; write only the queue's name, without the slash")
@@ -207,12 +209,15 @@ const compile = (
   }
 }
 
+/** Never for good: the next configuration may have the route. */
+const refusal = (reason: string): Refusal => new Refusal({ reason, permanent: false })
+
 const noRoute: Resolve = ({ channel, eventType }) => {
   const names = [
     ...(channel === undefined ? [] : [`channel ${shown(channel)}`]),
     ...(eventType === undefined ? [] : [`event type ${shown(eventType)}`])
   ]
-  return Either.left(new Refusal({ reason: `no route for ${names.join(", ") || "an event without channel and type"}` }))
+  return Either.left(refusal(`no route for ${names.join(", ") || "an event without channel and type"}`))
 }
 
 const toResolve = ({ exchange, key }: Target): Resolve => {
@@ -226,12 +231,12 @@ const toResolve = ({ exchange, key }: Target): Resolve => {
       const value = typeof part === "string" ? part : event[placeholders[part.placeholder]]
       if (value === undefined) {
         const missing = typeof part === "string" ? part : part.placeholder
-        return Either.left(new Refusal({ reason: `routing key needs {${missing}} but the event has none` }))
+        return Either.left(refusal(`routing key needs {${missing}} but the event has none`))
       }
       routingKey += value
     }
     return exceedsBytes(routingKey, shortStringBytes)
-      ? Either.left(new Refusal({ reason: `the routing key ${shown(routingKey)} is ${tooLong}` }))
+      ? Either.left(refusal(`the routing key ${shown(routingKey)} is ${tooLong}`))
       : Either.right({ exchange, routingKey })
   }
 }

@@ -46,8 +46,13 @@ export class SchemaGate extends Context.Tag("pg-listener/SchemaGate")<
         "schema",
         look.pipe(
           Effect.retry(Schedule.spaced(LOOK_AGAIN)),
-          Effect.zipRight(SubscriptionRef.set(open, true)),
-          Effect.zipRight(Effect.logInfo("the schema is in order")),
+          Effect.tap(SubscriptionRef.set(open, true)),
+          Effect.tap(Effect.logInfo("the schema is in order")),
+          Effect.flatMap(
+            Effect.forEach(({ level, message }) =>
+              level === "info" ? Effect.logInfo(message) : Effect.logWarning(message)
+            )
+          ),
           Effect.zipRight(Effect.never)
         )
       )

@@ -54,7 +54,7 @@ const makeBench = (
     const settings = {
       amqpUrl: Effect.succeed(Redacted.make(url)),
       routes: {
-        resolve: () => Either.left(new Refusal({ reason: "not used" })),
+        resolve: () => Either.left(new Refusal({ reason: "not used", permanent: false })),
         channels: [],
         queues: ["campaign_click_trigger", "other_queue"],
         exchanges: ["x", "y"],

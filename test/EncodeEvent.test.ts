@@ -43,6 +43,8 @@ const messageOf = ({ message }: Publishable) =>
 const reasonOf = ({ message }: Publishable): string =>
   Either.match(message, { onLeft: (refusal) => refusal.reason, onRight: () => "unexpectedly a message" })
 
+const isPermanent = ({ message }: Publishable): boolean => Either.isLeft(message) && message.left.permanent
+
 const encoded = (over: Partial<OutboxRow>) => messageOf(encodeRow(row(over), settings))
 const refused = (over: Partial<OutboxRow>) => reasonOf(encodeRow(row(over), settings))
 
@@ -102,6 +104,17 @@ describe("a row is refused", () => {
       refused({ payload: `"${text}a"` }),
       "the body has 1001 bytes, more than PG_LISTENER_MAX_MESSAGE_BYTES (1000)"
     )
+  })
+
+  it("for good when it is too large, and only then: everything else a deploy can mend", () => {
+    const permanent = (over: Partial<OutboxRow>) => isPermanent(encodeRow(row(over), settings))
+    assert.isTrue(permanent({ payload: undefined, payloadBytes: 2_500 }))
+    assert.isTrue(permanent({ payload: `"${"a".repeat(999)}"` }))
+    assert.isFalse(permanent({ channel: "x" }))
+    assert.isFalse(permanent({ channel: undefined, eventType: "order.paid" }))
+    assert.isFalse(permanent({ eventType: "t".repeat(256) }))
+    assert.isFalse(permanent({ headers: "[1]" }))
+    assert.isFalse(permanent({ payload: "[".repeat(100_000) + "]".repeat(100_000) }))
   })
 
   it("when it has no route, or its routing key lacks a value", () => {

@@ -34,7 +34,8 @@ const sweeping = Effect.gen(function* () {
   const outbox = scriptedOutbox()
   const publisher = scriptedPublisher()
   const wake = yield* Wake.make
-  const state = { draining: false, counted: 0 }
+  const state = { counted: 0 }
+  const activity = { draining: false, claimedAtMillis: 0 }
   const port = {
     ...outbox.port,
     countOverdue: Effect.suspend(() => {
@@ -43,16 +44,8 @@ const sweeping = Effect.gen(function* () {
     })
   }
   const swept = yield* countingFrom(Metrics.eventsSwept)
-  yield* Effect.forkScoped(
-    Jobs.sweep(
-      port,
-      publisher.port,
-      wake,
-      Effect.sync(() => state.draining),
-      fiveMinutes
-    )
-  )
-  return { outbox, publisher, wake, state, swept }
+  yield* Effect.forkScoped(Jobs.sweep(port, publisher.port, wake, activity, fiveMinutes))
+  return { activity, outbox, publisher, wake, state, swept }
 })
 
 describe("a job", () => {
@@ -139,12 +132,27 @@ describe("the sweep", () => {
 
   it.scoped("counts nothing while a backlog is drained, and does again after it", () =>
     Effect.gen(function* () {
-      const { outbox, state, swept } = yield* sweeping
+      const { activity, outbox, swept } = yield* sweeping
       outbox.answers.overdue = 7
-      state.draining = true
+      activity.draining = true
       yield* TestClock.adjust(fiveMinutes)
       assert.strictEqual(yield* swept, 0)
-      state.draining = false
+      activity.draining = false
+      yield* TestClock.adjust(fiveMinutes)
+      assert.strictEqual(yield* swept, 7)
+    })
+  )
+})
+
+describe("the sweep and a backlog in small batches", () => {
+  it.scoped("counts nothing when rows were claimed in the last second, and does when they were before", () =>
+    Effect.gen(function* () {
+      const { activity, outbox, swept } = yield* sweeping
+      outbox.answers.overdue = 7
+      activity.claimedAtMillis = Duration.toMillis(fiveMinutes) - 999
+      yield* TestClock.adjust(fiveMinutes)
+      assert.strictEqual(yield* swept, 0)
+      activity.claimedAtMillis = 2 * Duration.toMillis(fiveMinutes) - 1_000
       yield* TestClock.adjust(fiveMinutes)
       assert.strictEqual(yield* swept, 7)
     })

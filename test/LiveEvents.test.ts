@@ -1,9 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
+import * as Arr from "effect/Array"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
 import * as Fiber from "effect/Fiber"
 import * as Layer from "effect/Layer"
+import * as Logger from "effect/Logger"
 import * as TestClock from "effect/TestClock"
 import { AmqpPublisher } from "../src/AmqpPublisher.js"
 import { DatabaseError } from "../src/Errors.js"
@@ -41,10 +43,17 @@ const start = Effect.gen(function* () {
   const live = yield* LiveEvents.make(encode).pipe(
     Effect.provide(Layer.merge(Layer.succeed(Outbox, outbox.port), Layer.succeed(AmqpPublisher, publisher.port)))
   )
-  const fiber = yield* Effect.forkScoped(live.run)
+  const lines: Array<{ readonly text: string; readonly annotations: Record<string, unknown> }> = []
+  const logger = Logger.make(({ annotations, logLevel, message }) => {
+    lines.push({
+      text: `${logLevel.label} ${Arr.ensure(message).join(" ")}`,
+      annotations: Object.fromEntries(annotations)
+    })
+  })
+  const fiber = yield* Effect.forkScoped(Effect.provide(live.run, Logger.replace(Logger.defaultLogger, logger)))
   const publishedIds = () =>
     publisher.published.flatMap((batch) => batch.map((p) => (Either.isRight(p.message) ? p.message.right.id : "?")))
-  return { outbox, publisher, live, fiber, publishedIds }
+  return { outbox, publisher, live, fiber, publishedIds, lines }
 })
 
 const gone = new DatabaseError({ operation: "insert", kind: "connection", reason: "gone", sqlState: undefined })
@@ -99,7 +108,9 @@ describe("live events", () => {
     Effect.gen(function* () {
       const { live, outbox, publisher } = yield* start
       publisher.state.outcome = (_, index) =>
-        index === 0 ? Outcome.Unknown({ reason: "time-out" }) : Outcome.Refused({ reason: "no queue" })
+        index === 0
+          ? Outcome.Unknown({ reason: "time-out" })
+          : Outcome.Refused({ reason: "no queue", permanent: false })
       yield* live.offer([notification(1), notification(2)])
       yield* TestClock.adjust(0)
       assert.deepStrictEqual(
@@ -109,6 +120,39 @@ describe("live events", () => {
           ["live-2", "no queue"]
         ]
       )
+    })
+  )
+
+  it.scoped(
+    "one that is refused for good goes to the table untried, where the relay makes a dead letter of its JSON",
+    () =>
+      Effect.gen(function* () {
+        const { lines, live, outbox, publisher } = yield* start
+        publisher.state.outcome = () => Outcome.Refused({ reason: "too large", permanent: true })
+        yield* live.offer([notification(1)])
+        yield* TestClock.adjust(0)
+        assert.deepStrictEqual(outbox.liveRows, [
+          { kind: "pending", id: "live-1", channel: "campaign_click", payload: `{"n":1}`, refused: undefined }
+        ])
+        assert.deepStrictEqual(lines, [])
+      })
+  )
+
+  it.scoped("that were refused, or are no JSON, have a line each with the keys of every event's line", () =>
+    Effect.gen(function* () {
+      const { lines, live, publisher } = yield* start
+      publisher.state.outcome = (_, index) =>
+        index === 0 ? Outcome.Refused({ reason: "no queue", permanent: false }) : Outcome.Confirmed()
+      yield* live.offer([notification(1), notification(2), notification(3, "")])
+      yield* TestClock.adjust(0)
+      const keys = { event_type: null, channel: "campaign_click", aggregate_id: null, attempt: 1 }
+      assert.deepStrictEqual(lines, [
+        { text: "ERROR live event became a dead letter: not JSON", annotations: { event_id: "live-3", ...keys } },
+        {
+          text: "WARN live event refused, kept in event_outbox: no queue",
+          annotations: { event_id: "live-1", ...keys }
+        }
+      ])
     })
   )
 

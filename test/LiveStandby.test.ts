@@ -71,4 +71,32 @@ describe("a replica that does not hold the live lock", () => {
       assert.strictEqual(kept[0]?.payload, "2000")
     })
   )
+
+  it.scoped(
+    "after a hand-over takes nothing from before it, and everything after it, however late the lock comes",
+    () =>
+      Effect.gen(function* () {
+        const { published, standby, state } = yield* start
+        yield* standby.add([notification(1)])
+        yield* standby.handedOver
+        yield* standby.add([notification(2)])
+        // The old holder still has the lock for a moment, but publishes no more.
+        yield* TestClock.adjust("2 seconds")
+        state.owner = true
+        yield* TestClock.adjust("2 seconds")
+        assert.deepStrictEqual(published, ["2"])
+      })
+  )
+
+  it.scoped("leaves them to another replica that took the lock over", () =>
+    Effect.gen(function* () {
+      const { published, standby, state } = yield* start
+      yield* standby.handedOver
+      yield* standby.add([notification(1)])
+      yield* TestClock.adjust("10 seconds")
+      state.owner = true
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(published, [])
+    })
+  )
 })

@@ -58,6 +58,8 @@ const script = (
           backendPid: 4000 + attempts,
           registeredChannels: Effect.succeed(channels),
           tryLock: Effect.succeed(true),
+          announceHandOver: Effect.sync(() => handlers.onHandOver({ ourselves: true })),
+          releaseLock: Effect.void,
           resumeReading: () => {
             resumes += 1
           },
@@ -344,7 +346,9 @@ describe("a consumer that is slower than its notifications", () => {
       const seen: Array<string> = []
       yield* listen.events.pipe(
         Stream.runForEach((event) =>
-          event._tag === "Listening" ? Deferred.await(gate) : Effect.sync(() => seen.push(event.payload))
+          event._tag === "Listening"
+            ? Deferred.await(gate)
+            : Effect.sync(() => event._tag === "Notification" && seen.push(event.payload))
         ),
         Effect.forkScoped
       )

@@ -330,7 +330,8 @@ describe("what ends the process", () => {
         listen: {
           events: Stream.empty,
           status: Effect.succeed({ connected: false, disconnectedAt: undefined }),
-          isLiveOwner: Effect.succeed(false)
+          isLiveOwner: Effect.succeed(false),
+          stop: Effect.void
         }
       })
       const cause = yield* end

@@ -1,6 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
+import * as Arr from "effect/Array"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
+import * as Logger from "effect/Logger"
 import { DatabaseError } from "../src/Errors.js"
 import { Outcome, Refusal } from "../src/Message.js"
 import type { OutboxRow } from "../src/Outbox.js"
@@ -47,7 +49,7 @@ describe("one relay cycle", () => {
       outbox.claims.push(Effect.succeed({ rows: [row(1), row(2), row(3), row(4)], contended: false }))
       const outcomes = [
         Outcome.Confirmed(),
-        Outcome.Refused({ reason: "nacked" }),
+        Outcome.Refused({ reason: "nacked", permanent: false }),
         Outcome.Unknown({ reason: "connection lost" }),
         Outcome.Held()
       ]
@@ -87,7 +89,7 @@ describe("one relay cycle", () => {
     Effect.gen(function* () {
       const { cycle, outbox, publisher } = yield* setup
       outbox.claims.push(Effect.succeed({ rows: [row(1), row(2)], contended: false }))
-      const refusal = Either.left(new Refusal({ reason: "no route" }))
+      const refusal = Either.left(new Refusal({ reason: "no route", permanent: false }))
       yield* cycle({ encode: (r) => (r.seq === "1" ? { orderKey: "a", message: refusal } : encode(r)) })
       assert.strictEqual(publisher.published[0]?.length, 2)
       assert.strictEqual(publisher.published[0]?.[0]?.message, refusal)
@@ -101,11 +103,46 @@ describe("one relay cycle", () => {
       assert.isFalse((yield* cycle()).released)
       outbox.claims.push(Effect.succeed({ rows: [row(2, { attempts: 1 })], contended: false }))
       assert.isTrue((yield* cycle()).released)
-      publisher.state.outcome = () => Outcome.Refused({ reason: "nacked" })
+      publisher.state.outcome = () => Outcome.Refused({ reason: "nacked", permanent: false })
       outbox.claims.push(Effect.succeed({ rows: [row(3, { attempts: 1 })], contended: false }))
       assert.isFalse((yield* cycle()).released)
       outbox.claims.push(Effect.succeed({ rows: [row(4, { attempts: 2 })], contended: false }))
       assert.isTrue((yield* cycle()).released)
+    })
+  )
+
+  it.scoped("makes a dead letter of a message that no retry can help, says so, and frees its aggregate at once", () =>
+    Effect.gen(function* () {
+      const { cycle, outbox, publisher } = yield* setup
+      const lines: Array<{ readonly text: string; readonly annotations: Record<string, unknown> }> = []
+      const logger = Logger.make(({ annotations, logLevel, message }) => {
+        lines.push({
+          text: `${logLevel.label} ${Arr.ensure(message).join(" ")}`,
+          annotations: Object.fromEntries(annotations)
+        })
+      })
+      outbox.claims.push(
+        Effect.succeed({ rows: [row(1, { aggregateId: "a" }), row(2, { aggregateId: "a" })], contended: false })
+      )
+      publisher.state.outcome = (_, index) =>
+        index === 0 ? Outcome.Refused({ reason: "too large", permanent: true }) : Outcome.Held()
+      const { released } = yield* Effect.provide(cycle(), Logger.replace(Logger.defaultLogger, logger))
+      assert.deepStrictEqual(outbox.settles, [
+        { processed: [], failed: [{ seq: "1", reason: "too large", dead: true }] }
+      ])
+      assert.isTrue(released)
+      assert.deepStrictEqual(lines, [
+        {
+          text: "ERROR event became a dead letter: too large",
+          annotations: {
+            event_id: row(1).id,
+            event_type: null,
+            channel: "campaign_click",
+            aggregate_id: "a",
+            attempt: 1
+          }
+        }
+      ])
     })
   )
 

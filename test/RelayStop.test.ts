@@ -60,7 +60,7 @@ const makeBench = Effect.gen(function* () {
       outbox: { ...outbox.port, openWorker },
       publisher: publisher.port,
       wake,
-      activity: { draining: false },
+      activity: { draining: false, claimedAtMillis: 0 },
       encode,
       limit: 10,
       maxAttempts: 3,

@@ -30,18 +30,19 @@ const start = Effect.gen(function* () {
   const outbox = scriptedOutbox()
   const publisher = scriptedPublisher()
   const wake = yield* Wake.make
+  const activity = { draining: false, claimedAtMillis: 0 }
   const worker = runWorker({
     outbox: outbox.port,
     publisher: publisher.port,
     wake,
-    activity: { draining: false },
+    activity,
     encode,
     limit: LIMIT,
     maxAttempts: 3,
     eventTypeLabel: () => "other"
   })
   const run = Effect.forkScoped(worker)
-  return { outbox, publisher, wake, run }
+  return { activity, outbox, publisher, wake, run }
 })
 
 const batch = (...rows: ReadonlyArray<OutboxRow>) => Effect.succeed({ rows, contended: false })
@@ -60,6 +61,25 @@ describe("a relay worker", () => {
       yield* TestClock.adjust("1 second")
       // At 0, 100, 300 and 700 ms.
       assert.strictEqual(outbox.claimsMade.length, 4)
+    })
+  )
+
+  it.scoped("notes when a cycle last got rows, so that the sweep can tell a backlog from missed wake-ups", () =>
+    Effect.gen(function* () {
+      const { activity, outbox, run, wake } = yield* start
+      outbox.claims.push(nothing)
+      yield* TestClock.adjust("1 minute")
+      yield* run
+      yield* settleFibers
+      assert.strictEqual(activity.claimedAtMillis, 0)
+      outbox.claims.push(batch(row(1)), nothing)
+      yield* wake.ring
+      yield* settleFibers
+      assert.strictEqual(activity.claimedAtMillis, 60_000)
+      yield* TestClock.adjust("1 minute")
+      yield* wake.ring
+      yield* settleFibers
+      assert.strictEqual(activity.claimedAtMillis, 60_000)
     })
   )
 

@@ -8,7 +8,7 @@ import * as Logger from "effect/Logger"
 import * as TestClock from "effect/TestClock"
 import { DatabaseError, SchemaError } from "../src/Errors.js"
 import { Fatal } from "../src/Fatal.js"
-import { Outbox } from "../src/Outbox.js"
+import { Outbox, type SchemaNote } from "../src/Outbox.js"
 import { SchemaGate } from "../src/SchemaGate.js"
 import { scriptedOutbox } from "./support/scripted.js"
 
@@ -16,8 +16,10 @@ const missing = new SchemaError({ reason: "the tables are missing", mend: "Run m
 const tooOld = new SchemaError({ reason: "version 1 is needed", mend: "Run migrate" })
 const gone = new DatabaseError({ operation: "inspect", kind: "connection", reason: "gone", sqlState: undefined })
 
+const inOrder: Effect.Effect<ReadonlyArray<SchemaNote>> = Effect.succeed([])
+
 /** A gate before tables that are in the state that the test says. */
-const start = (first: Effect.Effect<void, SchemaError | DatabaseError>) =>
+const start = (first: Effect.Effect<ReadonlyArray<SchemaNote>, SchemaError | DatabaseError>) =>
   Effect.gen(function* () {
     const tables = { state: first, looks: 0 }
     const lines: Array<string> = []
@@ -52,7 +54,7 @@ const start = (first: Effect.Effect<void, SchemaError | DatabaseError>) =>
 describe("the gate before the tables", () => {
   it.scoped("is open at once when the schema is in order", () =>
     Effect.gen(function* () {
-      const { gate, hasPassed } = yield* start(Effect.void)
+      const { gate, hasPassed } = yield* start(inOrder)
       assert.isTrue(yield* gate.isOpen)
       assert.isTrue(yield* hasPassed)
     })
@@ -64,7 +66,7 @@ describe("the gate before the tables", () => {
       yield* TestClock.adjust("10 minutes")
       assert.isFalse(yield* gate.isOpen)
       assert.isFalse(yield* hasPassed)
-      tables.state = Effect.void
+      tables.state = inOrder
       yield* TestClock.adjust("2 seconds")
       assert.isTrue(yield* gate.isOpen)
       assert.isTrue(yield* hasPassed)
@@ -73,7 +75,7 @@ describe("the gate before the tables", () => {
 
   it.scoped("lets those through at once who come when it is open, and looks no more", () =>
     Effect.gen(function* () {
-      const { gate, tables } = yield* start(Effect.void)
+      const { gate, tables } = yield* start(inOrder)
       yield* gate.awaitOpen
       yield* TestClock.adjust("1 minute")
       assert.strictEqual(tables.looks, 1)
@@ -88,7 +90,7 @@ describe("the gate before the tables", () => {
       yield* TestClock.adjust("10 seconds")
       tables.state = tooOld
       yield* TestClock.adjust("10 seconds")
-      tables.state = Effect.void
+      tables.state = inOrder
       yield* TestClock.adjust("10 seconds")
       assert.deepStrictEqual(lines, [
         `WARN the schema can't be checked yet: ${gone.message}`,
@@ -96,6 +98,19 @@ describe("the gate before the tables", () => {
         "ERROR the schema is not usable: version 1 is needed. Run migrate",
         "INFO the schema is in order"
       ])
+    })
+  )
+
+  it.scoped("tells once, when it opens, what a person may want to know of the tables", () =>
+    Effect.gen(function* () {
+      const { lines } = yield* start(
+        Effect.succeed([
+          { level: "info", message: "no doorbell" },
+          { level: "warning", message: "another channel" }
+        ])
+      )
+      yield* TestClock.adjust("10 minutes")
+      assert.deepStrictEqual(lines, ["INFO the schema is in order", "INFO no doorbell", "WARN another channel"])
     })
   )
 })

@@ -31,6 +31,12 @@ const fits = (token: string): boolean => {
     : Math.abs(value) < MAX_FRACTION
 }
 
+/**
+ * To RabbitMQ these are no headers but orders: copies to more queues. Where an event goes is the routes' business; and an
+ * event that only its copy could be delivered of would be confirmed, and never be returned as unroutable.
+ */
+const ORDERS = ["CC", "BCC"]
+
 /** Reads a row's `headers::text`. Left: why they can't be sent. */
 export const parseHeaders = (text: string): Either.Either<Headers, string> => {
   let parsed: HeaderValue
@@ -41,8 +47,11 @@ export const parseHeaders = (text: string): Either.Either<Headers, string> => {
     return Either.left("the headers are not JSON")
   }
   if (!isTable(parsed)) return Either.left("the headers are not a JSON object")
-  const problem = findProblem(parsed, MAX_DEPTH)
-  return problem === undefined ? Either.right({ ...parsed }) : Either.left(problem)
+  const table = parsed
+  const order = ORDERS.find((key) => Object.hasOwn(table, key))
+  if (order !== undefined) return Either.left(`the header "${order}" would make the broker send copies past the routes`)
+  const problem = findProblem(table, MAX_DEPTH)
+  return problem === undefined ? Either.right({ ...table }) : Either.left(problem)
 }
 
 /** Why complete headers are too large, or `undefined`. `characters`: the length of the texts they were made of. */

@@ -87,9 +87,12 @@ export const messageAt = (ledger: Ledger, index: number): Message | undefined =>
   return message !== undefined && Either.isRight(message) ? message.right : undefined
 }
 
-export const refusalAt = (ledger: Ledger, index: number): string => {
+/** The outcome of an event that has no message. */
+export const refusalAt = (ledger: Ledger, index: number): Outcome => {
   const message = ledger.batch[index]?.message
-  return message !== undefined && Either.isLeft(message) ? message.left.reason : ""
+  const { permanent, reason } =
+    message !== undefined && Either.isLeft(message) ? message.left : { reason: "", permanent: false }
+  return Outcome.Refused({ reason, permanent })
 }
 
 /** Built on the first return only: a batch without one needs no map. */

@@ -1,6 +1,7 @@
 /**
  * One LISTEN session over a `pg.Client` of its own: opened, proven to receive, registered on every channel.
  */
+import { createHash } from "node:crypto"
 import * as Deferred from "effect/Deferred"
 import type * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
@@ -15,6 +16,8 @@ import { pauseReading, resumeReading } from "./pgSocket.js"
 export interface ListenHandlers {
   /** False: stop reading until `resumeReading`. */
   readonly onNotification: (channel: string, payload: string) => boolean
+  /** A holder of the live lock hands it on; everything received before this was its own to publish. */
+  readonly onHandOver: (from: { readonly ourselves: boolean }) => void
   /** The session is over. May be called more than once; the first call tells the reason. */
   readonly onLost: (error: ListenError) => void
 }
@@ -25,6 +28,9 @@ export interface ListenSession {
   readonly registeredChannels: Effect.Effect<ReadonlyArray<string>, ListenError>
   /** One try for the lock of the live owner. Once held it lasts as long as the session; not to be tried again then. */
   readonly tryLock: Effect.Effect<boolean, ListenError>
+  /** Tells every replica, in the order of the notifications, that the lock is handed on from here. */
+  readonly announceHandOver: Effect.Effect<void, ListenError>
+  readonly releaseLock: Effect.Effect<void, ListenError>
   readonly resumeReading: () => void
 }
 
@@ -44,6 +50,10 @@ export interface ListenSessionOptions {
  * the second tells services of different schemas apart. `$1` is the schema.
  */
 export const liveOwnerLock = "hashtext('pg-listener live'), hashtext($1)"
+
+/** Our own channel for hand-overs. A schema's name may fill all 63 bytes, hence its hash. */
+const handOverChannel = (schema: string): string =>
+  `pg_listener_handover_${createHash("sha256").update(schema).digest("hex").slice(0, 16)}`
 
 const pooler =
   "notifications do not arrive on this session; is a transaction pooler such as PgBouncer in between? " +
@@ -102,11 +112,14 @@ export const openListenSession =
     Effect.gen(function* () {
       const client = yield* Effect.mapError(options.connector.connect(connectOptions), notConnected)
       const arrived = yield* Deferred.make<void>()
+      const handOver = handOverChannel(options.schema)
+      let backendPid = 0
       let checkChannel: string | undefined
 
       const onLost = (reason: string): void => handlers.onLost(new ListenError({ why: "dropped", reason }))
       const onNotification = (message: pg.Notification): void => {
         if (message.channel === checkChannel) Deferred.unsafeDone(arrived, Effect.void)
+        else if (message.channel === handOver) handlers.onHandOver({ ourselves: message.processId === backendPid })
         else if (!handlers.onNotification(message.channel, message.payload ?? "")) pauseReading(client)
       }
       const onError = (error: Error): void => onLost(toDatabaseError("the session", error).message)
@@ -140,9 +153,9 @@ export const openListenSession =
           reason: "this server is a replica, where LISTEN does not work. Connect to the primary"
         })
       }
-      const backendPid = Number(facts["pid"])
+      backendPid = Number(facts["pid"])
       checkChannel = `pg_listener_check_${backendPid}`
-      const listens = [...options.channels, checkChannel].map((name) => `LISTEN ${pg.escapeIdentifier(name)}`)
+      const listens = [...options.channels, handOver, checkChannel].map((name) => `LISTEN ${pg.escapeIdentifier(name)}`)
       yield* opening("listen", listens.join("; "))
       yield* proveDelivery(options, checkChannel, arrived)
       yield* opening("end the check of delivery", `UNLISTEN ${pg.escapeIdentifier(checkChannel)}`)
@@ -162,6 +175,10 @@ export const openListenSession =
         tryLock: Effect.map(
           ask("lock of the live owner", `select pg_try_advisory_lock(${liveOwnerLock}) as held`, [options.schema]),
           ([row]) => row?.["held"] === true
+        ),
+        announceHandOver: Effect.asVoid(ask("announce the hand-over", "select pg_notify($1, '')", [handOver])),
+        releaseLock: Effect.asVoid(
+          ask("release the lock of the live owner", `select pg_advisory_unlock(${liveOwnerLock})`, [options.schema])
         ),
         resumeReading: () => resumeReading(client)
       }

@@ -4,6 +4,7 @@
  */
 import * as Chunk from "effect/Chunk"
 import * as Effect from "effect/Effect"
+import * as Option from "effect/Option"
 import type { ListenError } from "../Errors.js"
 import { ListenEvent } from "../PgListen.js"
 
@@ -18,8 +19,14 @@ export interface NotificationBuffer {
   readonly offer: (channel: string, payload: string) => boolean
   /** The source is gone: takes fail with this error once all that was received has been taken. The first error counts. */
   readonly fail: (error: ListenError) => void
-  /** The next notifications in order, at least one; waits for it. One taker at a time. */
-  readonly take: Effect.Effect<Chunk.Chunk<ListenEvent>, ListenError>
+  /** A hand-over takes its place among the notifications. */
+  readonly handOver: (from: { readonly ourselves: boolean }) => void
+  /** Nothing that comes after this is kept; takes end once all that was received has been taken. */
+  readonly end: () => void
+  /** The next events in order, at least one; waits for it. Fails with nothing at the end. One taker at a time. */
+  readonly take: Effect.Effect<Chunk.Chunk<ListenEvent>, Option.Option<ListenError>>
+  /** Returns once the end was reached: everything before it has been taken, and the taker came back for more. */
+  readonly drained: Effect.Effect<void>
   /** True from a full buffer until half of it is taken. */
   readonly stopped: () => boolean
   /** Goes up with every notification received, and every time that reading goes on. */
@@ -31,6 +38,8 @@ export const makeNotificationBuffer = (resumeReading: () => void): NotificationB
   let characters = 0
   let activity = 0
   let stopped = false
+  let ended = false
+  const reachedEnd = Effect.unsafeMakeLatch(false)
   let failure: ListenError | undefined
   let wakeTaker: (() => void) | undefined
 
@@ -56,7 +65,8 @@ export const makeNotificationBuffer = (resumeReading: () => void): NotificationB
 
   const take: NotificationBuffer["take"] = Effect.suspend(() => {
     if (waiting.length > 0) return Effect.succeed(handOut())
-    if (failure !== undefined) return Effect.fail(failure)
+    if (ended) return Effect.zipRight(reachedEnd.open, Effect.fail(Option.none()))
+    if (failure !== undefined) return Effect.fail(Option.some(failure))
     return Effect.async<void>((resume) => {
       wakeTaker = () => resume(Effect.void)
     }).pipe(Effect.zipRight(Effect.suspend(() => take)))
@@ -64,6 +74,7 @@ export const makeNotificationBuffer = (resumeReading: () => void): NotificationB
 
   return {
     offer: (channel, payload) => {
+      if (ended) return true
       waiting.push(ListenEvent.Notification({ channel, payload }))
       characters += payload.length
       activity += 1
@@ -71,11 +82,22 @@ export const makeNotificationBuffer = (resumeReading: () => void): NotificationB
       wake()
       return !stopped
     },
+    handOver: ({ ourselves }) => {
+      if (ended) return
+      waiting.push(ListenEvent.HandedOver({ ourselves }))
+      activity += 1
+      wake()
+    },
+    end: () => {
+      ended = true
+      wake()
+    },
     fail: (error) => {
       failure ??= error
       wake()
     },
     take,
+    drained: reachedEnd.await,
     stopped: () => stopped,
     activity: () => activity
   }

@@ -33,6 +33,9 @@ export interface BatchOptions {
 
 const confirmed = Outcome.Confirmed()
 
+/** Never for good: queues, bindings and permissions can be mended while the row waits for its retry. */
+const refusedByBroker = (reason: string): Outcome => Outcome.Refused({ reason, permanent: false })
+
 /** Publishes a batch; outcomes in its order. Ends within twice the confirm time-out, and as long again for culprits. */
 export const publishBatch = Effect.fnUntraced(function* (batch: ReadonlyArray<Publishable>, options: BatchOptions) {
   const ledger = makeLedger(batch)
@@ -57,7 +60,7 @@ const isolate = Effect.fnUntraced(function* (ledger: Ledger, clock: Clock.Clock,
     if (end.kind === "done") return opened.right.close()
     if (end.culprit === undefined) continue
     const { index, message } = end.culprit
-    ledger.settle(index, Outcome.Refused({ reason: end.reason }))
+    ledger.settle(index, refusedByBroker(end.reason))
     if (end.code === 404 || end.code === 403) options.suspects.add(message.exchange)
     if (isAboutExchange(end)) gone.set(message.exchange, end.reason)
   }
@@ -134,11 +137,11 @@ const makePass = (ledger: Ledger, clock: Clock.Clock, channel: ConfirmChannel, o
 
   const begin = (index: number) => {
     const message = messageAt(ledger, index)
-    if (message === undefined) return ledger.settle(index, Outcome.Refused({ reason: refusalAt(ledger, index) }))
+    if (message === undefined) return ledger.settle(index, refusalAt(ledger, index))
     // Left open, and with it the later ones of its key: they go out alone, after this pass.
     if (!alone && suspects.size > 0 && suspects.has(message.exchange)) return
     const refusal = gone.get(message.exchange)
-    if (refusal !== undefined) return ledger.settle(index, Outcome.Refused({ reason: refusal }))
+    if (refusal !== undefined) return ledger.settle(index, refusedByBroker(refusal))
 
     writtenAt[index] = clock.unsafeCurrentTimeMillis()
     inFlight++
@@ -149,7 +152,7 @@ const makePass = (ledger: Ledger, clock: Clock.Clock, channel: ConfirmChannel, o
       else ledger.written(index)
     } catch (cause) {
       notInFlight(index)
-      ledger.settle(index, Outcome.Refused({ reason: `can't be encoded for AMQP: ${messageOf(cause)}` }))
+      ledger.settle(index, refusedByBroker(`can't be encoded for AMQP: ${messageOf(cause)}`))
     }
   }
 
@@ -165,9 +168,9 @@ const makePass = (ledger: Ledger, clock: Clock.Clock, channel: ConfirmChannel, o
     const returned = unroutable.get(index)
     if (returned !== undefined) {
       options.onUnroutable(message)
-      ledger.settle(index, Outcome.Refused({ reason: returned }))
+      ledger.settle(index, refusedByBroker(returned))
     } else if (acked) ledger.settle(index, confirmed)
-    else ledger.settle(index, Outcome.Refused({ reason: "nacked by the broker (queue full?)" }))
+    else ledger.settle(index, refusedByBroker("nacked by the broker (queue full?)"))
     const next = ledger.next(index)
     if (next !== -1 && !alone) queue.push(next)
     feed()

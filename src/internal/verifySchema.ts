@@ -1,11 +1,15 @@
 /**
- * Looks whether the tables are there, in a version this program can work with, and whether it may use them.
+ * Looks whether the tables are there, in a version this program can work with, and whether it may use them; and whether
+ * the doorbell rings where this program listens.
  */
 import type { SqlClient } from "@effect/sql/SqlClient"
 import type { SqlError } from "@effect/sql/SqlError"
+import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import { SchemaError } from "../Errors.js"
+import type { SchemaNote } from "../Outbox.js"
 import * as Sql from "../OutboxSql.js"
+import type { SettingsShape } from "../Settings.js"
 import type { OutboxNames } from "./outboxNames.js"
 
 /**
@@ -23,7 +27,17 @@ interface Inspection {
   readonly outbox_missing: ReadonlyArray<string>
   readonly sequence_readable: boolean
   readonly sequence_in_step: boolean
+  /** JSON: a list of {@link Doorbell}. */
+  readonly doorbells: string
 }
+
+/** A trigger that rings on a channel. */
+interface Doorbell {
+  readonly channel: string
+  readonly enabled: boolean
+}
+
+type VerifySettings = Pick<SettingsShape, "schema" | "wakeChannel" | "pollInterval">
 
 const runMigrate = "Run: node dist/main.js migrate"
 const runGrants = "Grant it what sql/roles/grants.sql lists for the relay"
@@ -47,12 +61,42 @@ const problemIn = (schema: string, seen: Inspection | undefined): SchemaError | 
   return undefined
 }
 
+/** What makes rows wait for the poll, which is allowed and may be meant so. */
+const noteOn = (
+  doorbells: ReadonlyArray<Doorbell>,
+  { pollInterval, wakeChannel }: VerifySettings,
+  { outbox }: OutboxNames
+): SchemaNote | undefined => {
+  const atThePoll = `rows are found at the poll, every ${Duration.format(pollInterval)}`
+  const ringing = doorbells.filter(({ enabled }) => enabled).map(({ channel }) => channel)
+  if (ringing.includes(wakeChannel)) return undefined
+  if (ringing.length > 0) {
+    const heard = ringing.map((channel) => `"${channel}"`).join(", ")
+    return {
+      level: "warning",
+      message:
+        `the doorbell rings on the channel ${heard}, and PG_LISTENER_WAKE_CHANNEL is "${wakeChannel}": ${atThePoll}. ` +
+        "Run migrate with the same PG_LISTENER_WAKE_CHANNEL"
+    }
+  }
+  return doorbells.length > 0
+    ? {
+        level: "warning",
+        message:
+          `the doorbell is disabled: ${atThePoll}. ` +
+          `Enable it: alter table ${outbox} enable trigger event_outbox_doorbell; or drop it, if that is meant`
+      }
+    : { level: "info", message: `no doorbell: ${atThePoll}` }
+}
+
+/** Fails when the tables can't be used; else tells what a person may want to know about them. */
 export const verifySchema = (
   sql: SqlClient,
-  schema: string,
+  settings: VerifySettings,
   names: OutboxNames
-): Effect.Effect<void, SchemaError | SqlError> =>
+): Effect.Effect<ReadonlyArray<SchemaNote>, SchemaError | SqlError> =>
   Effect.gen(function* () {
+    const { schema } = settings
     const [seen] = yield* sql.unsafe<Inspection>(Sql.INSPECT_SCHEMA, [schema])
     const problem = problemIn(schema, seen)
     if (problem !== undefined) return yield* problem
@@ -64,4 +108,6 @@ export const verifySchema = (
         mend: runMigrate
       })
     }
+    const note = noteOn(JSON.parse(seen?.doorbells ?? "[]") as ReadonlyArray<Doorbell>, settings, names)
+    return note === undefined ? [] : [note]
   })

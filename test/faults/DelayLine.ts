@@ -1,6 +1,7 @@
 /**
- * Bytes that travel for a while. They wait in timers of sockets' callbacks, where no fiber runs.
+ * Bytes that travel for a while.
  */
+import * as Effect from "effect/Effect"
 
 export interface DelayLine {
   /** Passes the data on after so long, and never before what came earlier. */
@@ -11,7 +12,7 @@ export interface DelayLine {
 
 export const makeDelayLine = (now: () => number, deliver: (data: Buffer) => void): DelayLine => {
   const waiting: Array<{ readonly data: Buffer; readonly at: number }> = []
-  let timer: NodeJS.Timeout | undefined
+  let isTimed = false
 
   const deliverUntil = (time: number) => {
     while (waiting[0] !== undefined && waiting[0].at <= time) {
@@ -19,21 +20,22 @@ export const makeDelayLine = (now: () => number, deliver: (data: Buffer) => void
       if (next !== undefined) deliver(next.data)
     }
   }
+  const lookAfter = (millis: number): void => {
+    isTimed = true
+    Effect.runFork(Effect.map(Effect.sleep(millis), look))
+  }
   const look = () => {
     deliverUntil(now())
     const [first] = waiting
-    timer = first === undefined ? undefined : setTimeout(look, first.at - now())
+    isTimed = false
+    if (first !== undefined) lookAfter(first.at - now())
   }
   return {
     send: (data, delayMillis) => {
       if (delayMillis === 0 && waiting.length === 0) return deliver(data)
       waiting.push({ data, at: Math.max(now() + delayMillis, waiting.at(-1)?.at ?? 0) })
-      timer ??= setTimeout(look, delayMillis)
+      if (!isTimed) lookAfter(delayMillis)
     },
-    flush: () => {
-      clearTimeout(timer)
-      timer = undefined
-      deliverUntil(Number.POSITIVE_INFINITY)
-    }
+    flush: () => deliverUntil(Number.POSITIVE_INFINITY)
   }
 }

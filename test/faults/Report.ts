@@ -9,7 +9,7 @@ export const commandFor = ({ round, seed }: Schedule): string =>
   `npm run faults -- --seed ${seed} --rounds 1 --round ${round}`
 
 /** A round in one line. */
-export const line = ({ carriedOut, complaints, quietAfterMillis, schedule, totals }: RoundResult): string => {
+export const line = ({ carriedOut, complaints, lastOpen, quietAfterMillis, schedule, totals }: RoundResult): string => {
   const names = carriedOut.map(({ failure, name }) => (failure === undefined ? name : `(${name})`))
   const extras = [
     totals.duplicates > 0 ? `${totals.duplicates} duplicates` : "",
@@ -20,7 +20,7 @@ export const line = ({ carriedOut, complaints, quietAfterMillis, schedule, total
   ].filter((text) => text !== "")
   return [
     `${complaints.length === 0 ? "ok " : "BAD"} seed ${schedule.seed} round ${schedule.round}: ${names.join(" + ")}`,
-    `    ${totals.events} events by ${schedule.replicas} replica(s), quiet after ${(quietAfterMillis / 1000).toFixed(1)} s${extras.map((text) => `, ${text}`).join("")}`
+    `    ${totals.events} events by ${schedule.replicas} replica(s), quiet after ${(quietAfterMillis / 1000).toFixed(1)} s${quietAfterMillis > 5000 ? ` (last: ${lastOpen})` : ""}${extras.map((text) => `, ${text}`).join("")}`
   ].join("\n")
 }
 

@@ -20,6 +20,8 @@ export interface RoundResult {
   readonly complaints: ReadonlyArray<Complaint>
   /** From the end of the healing until every event had arrived. */
   readonly quietAfterMillis: number
+  /** What was the last to come right. */
+  readonly lastOpen: string
 }
 
 /** What one round leaves for the next. */
@@ -139,13 +141,17 @@ export const run = (
         excuses
       })
     })
+    let lastOpen = ""
     const stillOpen = Effect.gen(function* () {
       const open = [...(yield* notReady(world))]
       const pending = yield* Truth.pendingRows(world)
       if (pending > 0) open.push(`${pending} rows are pending`)
-      if (open.length > 0) return open
-      const { totals } = yield* audit
-      return totals.lost > 0 ? [`${totals.lost} events have not arrived`] : []
+      if (open.length === 0) {
+        const { totals } = yield* audit
+        if (totals.lost > 0) open.push(`${totals.lost} events have not arrived`)
+      }
+      if (open.length > 0) lastOpen = open.join(", ")
+      return open
     })
     const open = yield* untilNone(quietWithinMillis, stillOpen)
     const quietAt = yield* Clock.currentTimeMillis
@@ -162,6 +168,7 @@ export const run = (
       beganAt,
       totals: verdict.totals,
       quietAfterMillis: quietAt - healedAt,
+      lastOpen,
       complaints: [
         ...verdict.complaints,
         ...complaint("not ready", [...unready.map((words) => `${words} at the beginning`), ...open]),

@@ -32,7 +32,7 @@ const publisherOn = (url: string, options: PublisherOptions = {}) => {
   const settings = {
     amqpUrl: Effect.succeed(Redacted.make(url)),
     routes: {
-      resolve: () => Either.left(new Refusal({ reason: "not used" })),
+      resolve: () => Either.left(new Refusal({ reason: "not used", permanent: false })),
       channels: [],
       queues: options.queues ?? [queue],
       exchanges: options.exchanges ?? [],

@@ -58,7 +58,7 @@ const listening = (url: string, channels?: ReadonlyArray<string>) =>
     )
     const next = Effect.timeout(Queue.take(events), "10 seconds")
     const nextListening = Effect.flatMap(next, (event) =>
-      event._tag === "Listening" ? Effect.succeed(event) : Effect.dieMessage(`not Listening but ${event.channel}`)
+      event._tag === "Listening" ? Effect.succeed(event) : Effect.dieMessage(`not Listening but ${event._tag}`)
     )
     const connected = (wanted: boolean, within: Duration.DurationInput = "10 seconds") =>
       eventually(`connected: ${wanted}`, listen.status, (status) => status.connected === wanted, within)
@@ -99,7 +99,7 @@ describe("what arrives", () => {
               if (event._tag === "Listening") {
                 pids.push(event.backendPid)
                 yield* Deferred.await(gate)
-              } else seen.push(Number(event.payload.split(" ")[0]))
+              } else if (event._tag === "Notification") seen.push(Number(event.payload.split(" ")[0]))
             }
           })
         ),

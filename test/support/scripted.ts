@@ -94,7 +94,7 @@ export const scriptedOutbox = (): ScriptedOutbox => {
           sessions.closed++
         })
     ),
-    verifySchema: Effect.void,
+    verifySchema: Effect.succeed([]),
     matchRows: (notifications) =>
       Effect.zipRight(
         Effect.suspend(() => answers.matchFails),
@@ -153,17 +153,20 @@ export interface ScriptedListen {
   /** The events of one call come as one chunk, as notifications of one packet do. */
   readonly emit: (...events: ReadonlyArray<ListenEvent>) => Effect.Effect<void>
   readonly exhaust: (error: ListenExhausted) => Effect.Effect<void>
-  readonly state: { owner: boolean }
+  readonly state: { owner: boolean; stopped: boolean }
 }
 
 export const scriptedListen: Effect.Effect<ScriptedListen> = Effect.gen(function* () {
   const events = yield* Queue.unbounded<Effect.Effect<Chunk.Chunk<ListenEvent>, ListenExhausted>>()
-  const state = { owner: true }
+  const state = { owner: true, stopped: false }
   return {
     port: {
       events: Stream.repeatEffectChunk(Effect.flatten(Queue.take(events))),
       status: Effect.succeed({ connected: true, disconnectedAt: undefined }),
-      isLiveOwner: Effect.sync(() => state.owner)
+      isLiveOwner: Effect.sync(() => state.owner),
+      stop: Effect.sync(() => {
+        state.stopped = true
+      })
     },
     emit: (...list) => Effect.asVoid(Queue.offer(events, Effect.succeed(Chunk.fromIterable(list)))),
     exhaust: (error) => Effect.asVoid(Queue.offer(events, Effect.fail(error))),

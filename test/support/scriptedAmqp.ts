@@ -25,8 +25,8 @@ export const event = (id: string, orderKey?: string, over: Partial<Message> = {}
   orderKey
 })
 
-export const refused = (reason: string, orderKey?: string): Publishable => ({
-  message: Either.left(new Refusal({ reason })),
+export const refused = (reason: string, orderKey?: string, permanent = false): Publishable => ({
+  message: Either.left(new Refusal({ reason, permanent })),
   orderKey
 })
 

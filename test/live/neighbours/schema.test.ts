@@ -62,13 +62,10 @@ describe("PG_LISTENER_SCHEMA", () => {
 
 describe("a session that begins with unusual settings", () => {
   const settings: ReadonlyArray<ReadonlyArray<string>> = [
-    ["search_path=nowhere"],
-    ["search_path="],
-    ["search_path=decoy"],
-    ["default_transaction_isolation=serializable"],
-    ["DateStyle=German", "TimeZone=Asia/Kathmandu", "IntervalStyle=sql_standard", "bytea_output=escape"],
-    ["standard_conforming_strings=off", "extra_float_digits=-15", "client_min_messages=debug1"],
-    ["row_security=off", "jit=on", "enable_indexscan=off", "statement_timeout=1", "lock_timeout=1"]
+    ["search_path=nowhere", "DateStyle=German", "TimeZone=Asia/Kathmandu", "extra_float_digits=-15"],
+    ["search_path=", "standard_conforming_strings=off", "bytea_output=escape", "client_min_messages=debug1"],
+    ["search_path=decoy", "default_transaction_isolation=serializable", "statement_timeout=1", "lock_timeout=1"],
+    ["row_security=off", "jit=on", "enable_indexscan=off", "IntervalStyle=sql_standard"]
   ]
 
   it.scopedLive("by options in DATABASE_URL: migrate and the service work, on our tables and no others", () =>

@@ -13,8 +13,11 @@ import type { BrokerModel } from "./brokerModel.js"
 import { numbers, type Simulation, words } from "./simulation.js"
 
 export type Aggregate = "a" | "b" | undefined
-/** `poison`: the broker refuses it each time. `unroutable`: it can't even become a message. */
-export type Kind = "good" | "poison" | "unroutable"
+/**
+ * `poison`: the broker refuses it each time. `unroutable`: it can't become a message yet. `too large`: it never can, and
+ * is a dead letter at once.
+ */
+export type Kind = "good" | "poison" | "unroutable" | "too large"
 
 export interface ModelRow {
   readonly seq: number
@@ -106,7 +109,7 @@ export const makeOutboxModel = (
   const inspectCommit = (transaction: Transaction, processed: ReadonlyArray<string>, failed: ReadonlyArray<string>) => {
     for (const row of transaction.claimed) {
       const word = broker.wordSince(row.id, transaction.beganMillis)
-      const verdict = row.kind === "unroutable" ? "refused" : word
+      const verdict = row.kind === "good" || row.kind === "poison" ? word : "refused"
       const marked = processed.includes(String(row.seq))
       const counted = failed.includes(String(row.seq))
       if (marked && verdict !== "confirmed") complain(`promise 1: ${row.seq} was marked processed, but was ${verdict}`)
@@ -119,13 +122,14 @@ export const makeOutboxModel = (
 
   const write = (transaction: Transaction, processed: ReadonlyArray<string>, failed: ReadonlyArray<FailedRow>) => {
     for (const row of transaction.claimed) {
+      const failure = failed.find(({ seq }) => seq === String(row.seq))
       if (processed.includes(String(row.seq))) {
         row.state = "processed"
         row.retryAfterMillis = undefined
-      } else if (failed.some(({ seq }) => seq === String(row.seq))) {
+      } else if (failure !== undefined) {
         row.attempts++
         const waitSeconds = Math.min(2 ** row.attempts, 300) * (0.8 + 0.2 * random())
-        row.state = row.attempts >= options.maxAttempts ? "dead" : "pending"
+        row.state = failure.dead || row.attempts >= options.maxAttempts ? "dead" : "pending"
         row.retryAfterMillis = row.state === "dead" ? undefined : nowMillis() + waitSeconds * 1000
       }
     }
@@ -268,7 +272,7 @@ export const makeOutboxModel = (
     openSessions: () => sessions.size,
     portFor: (process) => ({
       openWorker: openWorker(process),
-      verifySchema: Effect.void,
+      verifySchema: Effect.succeed([]),
       matchRows: (notifications) => Effect.succeed(notifications.map(() => false)),
       insertLive: () => Effect.void,
       advanceLowWater: Effect.succeed(false),
@@ -284,5 +288,6 @@ const toOutboxRow = (row: ModelRow): OutboxRow =>
     channel: row.kind === "unroutable" ? "nobody_routes_this" : "campaign_click",
     aggregateType: row.aggregate === undefined ? undefined : "thing",
     aggregateId: row.aggregate,
+    ...(row.kind === "too large" ? { payload: undefined, payloadBytes: 100_000_000 } : undefined),
     attempts: row.attempts
   })

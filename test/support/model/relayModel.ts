@@ -41,6 +41,7 @@ const happenings = [
   "insert a, poison",
   "insert -, poison",
   "insert a, unroutable",
+  "insert a, too large",
   "insert b, nobody rings",
   "stop and start",
   "kill and start",
@@ -133,6 +134,7 @@ export const broken = (history: History): ReadonlyArray<string> => {
     "insert a, poison": insert("a", "poison"),
     "insert -, poison": insert(undefined, "poison"),
     "insert a, unroutable": insert("a", "unroutable"),
+    "insert a, too large": insert("a", "too large"),
     "insert b, nobody rings": () => void outbox.insert("b", "good"),
     "stop and start": () => {
       const index = pick()
@@ -167,15 +169,19 @@ export const broken = (history: History): ReadonlyArray<string> => {
     })
   }
   const settled = () =>
-    happened === history.timeline.length &&
-    outbox.rows.every((row) => row.state !== "pending") &&
-    processes.every((process) => !process.stopping())
+    complaints.length > 0 ||
+    (happened === history.timeline.length &&
+      outbox.rows.every((row) => row.state !== "pending") &&
+      processes.every((process) => !process.stopping()))
   simulation.runUntil(settled, horizonMillis)
+  // One is enough, and what follows from it would only hide it.
+  if (complaints.length > 0) return complaints
 
   for (const row of outbox.rows) {
     if (row.state === "pending") complain(`promise 1: ${row.seq} never came to an end`)
-    const isDead = row.state === "dead"
-    if (isDead !== row.attempts >= maxAttempts) complain(`promise 5: ${row.seq} is ${row.state} with ${row.attempts}`)
+    const deadAt = row.kind === "too large" ? 1 : maxAttempts
+    if ((row.state === "dead") !== row.attempts >= deadAt)
+      complain(`promise 5: ${row.seq} is ${row.state} with ${row.attempts}`)
     if (row.state === "processed" && !broker.deliveries.some(({ id }) => id === row.id)) {
       complain(`promise 1: ${row.seq} is processed, and in no queue`)
     }
@@ -220,7 +226,8 @@ const startProcess = (
       Layer.succeed(PgListen, {
         events: Stream.fromQueue(events),
         status: Effect.succeed({ connected: true, disconnectedAt: undefined }),
-        isLiveOwner: Effect.succeed(true)
+        isLiveOwner: Effect.succeed(true),
+        stop: Effect.void
       })
     ),
     Layer.provideMerge(Fatal.layer),

@@ -15,9 +15,15 @@ export interface Simulation {
   readonly nowMillis: () => number
   /** Runs a plain function so many milliseconds from now. */
   readonly after: (millis: number, task: () => void) => () => boolean
-  /** Goes on until `done`, or until nothing is left to happen before this time; tells whether it is done. */
+  /**
+   * Goes on until `done`, or until nothing is left to happen before this time; tells whether it is done. Gives up after
+   * {@link stepsAtMost}: work that turns in circles is a failure, and not to be waited for.
+   */
   readonly runUntil: (done: () => boolean, horizonMillis: number) => boolean
 }
+
+/** A history of twenty minutes takes a few thousand. */
+const stepsAtMost = 100_000
 
 interface Alarm {
   readonly atMillis: number
@@ -85,7 +91,7 @@ export const makeSimulation = (seed: number): Simulation => {
     nowMillis: () => nowMillis,
     after,
     runUntil: (done, horizonMillis) => {
-      while (true) {
+      for (let step = 0; step < stepsAtMost; step++) {
         runReady()
         if (done()) return true
         const next = alarms[0]
@@ -94,6 +100,7 @@ export const makeSimulation = (seed: number): Simulation => {
         nowMillis = Math.max(nowMillis, next.atMillis)
         next.task()
       }
+      return false
     }
   }
 }
