@@ -6,8 +6,9 @@ import { readFileSync } from "node:fs"
 import * as Cause from "effect/Cause"
 import * as Console from "effect/Console"
 import * as Data from "effect/Data"
+import * as DateTime from "effect/DateTime"
 import * as Deferred from "effect/Deferred"
-import type * as Duration from "effect/Duration"
+import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
@@ -17,7 +18,7 @@ import { Fatal } from "./Fatal.js"
 import * as Logging from "./Logging.js"
 import { migrate } from "./Migrate.js"
 import { PgConnector } from "./PgConnector.js"
-import { Settings, settingsTable } from "./Settings.js"
+import { logsForPeople, Settings, type SettingsShape, settingsTable } from "./Settings.js"
 
 /** The command line can't be understood. */
 export class UsageError extends Data.TaggedError("UsageError")<{ readonly reason: string }> {
@@ -59,12 +60,23 @@ const armShutdownDeadline = (timeout: Duration.Duration) =>
     Effect.forkDaemon
   )
 
+/** A batch in hand may take two confirm time-outs: one for the batch, one for the search of a message that closes channels. */
+const warnOfShortShutdown = ({ confirmTimeout, shutdownTimeout }: SettingsShape): Effect.Effect<void> =>
+  Duration.greaterThan(Duration.times(confirmTimeout, 2), shutdownTimeout)
+    ? Effect.logWarning(
+        `PG_LISTENER_SHUTDOWN_TIMEOUT (${Duration.format(shutdownTimeout)}) is less than twice ` +
+          `PG_LISTENER_CONFIRM_TIMEOUT (${Duration.format(confirmTimeout)}): a stop could cut off a batch in hand`
+      )
+    : Effect.void
+
 /** Builds the whole graph and waits: for a signal, or for the loop whose end must end the process. */
 const run = Effect.gen(function* () {
-  const { routes, shutdownTimeout } = yield* Settings
+  const settings = yield* Settings
+  const { routes, shutdownTimeout } = settings
   yield* Effect.logInfo("pg-listener started").pipe(
     Effect.annotateLogs({ version: version(), routes: routes.all.map(({ source, target }) => `${source}=${target}`) })
   )
+  yield* warnOfShortShutdown(settings)
   yield* Effect.flatMap(Fatal, Deferred.await).pipe(
     Effect.onExit(() => Effect.zipRight(armShutdownDeadline(shutdownTimeout), Effect.logInfo("pg-listener stops"))),
     Effect.provide(App)
@@ -103,15 +115,27 @@ export const program = (args: ReadonlyArray<string>) => {
   }
 }
 
-/** Tells a person on stderr what keeps the command from running at all; everything later goes to the log. */
-export const reportAtEdge = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+/** In the form of the log, which can't be set up without settings: a line for machines, or a text for people. */
+const reportSettings = (error: SettingsError, forPeople: boolean): Effect.Effect<void> => {
+  const message = `pg-listener can't start; the environment has ${error.problems.length} problem(s)`
+  if (forPeople) return Console.error(`${message}:\n${error.message}`)
+  return Effect.flatMap(DateTime.now, (now) =>
+    Console.error(
+      JSON.stringify({ timestamp: DateTime.formatIso(now), level: "fatal", message, problems: error.problems })
+    )
+  )
+}
+
+/** Tells on stderr what keeps the command from running at all; everything later goes to the log. */
+export const reportAtEdge = <A, E, R>(
+  effect: Effect.Effect<A, E, R>,
+  forPeople: boolean = process.stderr.isTTY === true || logsForPeople()
+): Effect.Effect<A, E, R> =>
   Effect.tapError(effect, (error) =>
     error instanceof UsageError
       ? Console.error(error.message)
       : error instanceof SettingsError
-        ? Console.error(
-            `pg-listener can't start; the environment has ${error.problems.length} problem(s):\n${error.message}`
-          )
+        ? reportSettings(error, forPeople)
         : Effect.void
   )
 

@@ -2,6 +2,7 @@
  * Every failure the service names, in one place: which thing failed, and why, in words for a person.
  */
 import * as Data from "effect/Data"
+import { sentences } from "./internal/sentences.js"
 
 /** One thing wrong with the environment: the variable, the form it must have, and what to do. Never its value. */
 export interface SettingsProblem {
@@ -15,7 +16,7 @@ export class SettingsError extends Data.TaggedError("SettingsError")<{
   readonly problems: ReadonlyArray<SettingsProblem>
 }> {
   override get message(): string {
-    return this.problems.map((p) => `${p.setting}: ${p.problem}. ${p.mend}`).join("\n")
+    return this.problems.map((p) => `${p.setting}: ${sentences(p.problem, p.mend)}`).join("\n")
   }
 }
 
@@ -42,7 +43,14 @@ export class DatabaseError extends Data.TaggedError("DatabaseError")<{
 /** The tables are missing or of another version; says which command to run. */
 export class SchemaError extends Data.TaggedError("SchemaError")<{ readonly reason: string; readonly mend: string }> {
   override get message(): string {
-    return `${this.reason}. ${this.mend}`
+    return sentences(this.reason, this.mend)
+  }
+}
+
+/** The health server can't listen where the settings say. The message names the setting and what to do. */
+export class HealthServerError extends Data.TaggedError("HealthServerError")<SettingsProblem> {
+  override get message(): string {
+    return `${this.setting}: ${sentences(this.problem, this.mend)}`
   }
 }
 

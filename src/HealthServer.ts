@@ -11,6 +11,7 @@ import * as DateTime from "effect/DateTime"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import { HealthServerError } from "./Errors.js"
 import { Health, type HealthReport } from "./Health.js"
 import { Settings } from "./Settings.js"
 
@@ -78,8 +79,44 @@ const Routes = HttpLayerRouter.use((router) =>
 /** How long a client may take to finish its request while the server closes. */
 const CLOSE_GRACE = Duration.seconds(1)
 
+const PORT = "PG_LISTENER_HEALTH_PORT"
+const HOST = "PG_LISTENER_HEALTH_HOST"
+
+/** What Node's word for a failed `listen` means for the one who set the port and the host. */
+const cannotListen = (host: string, port: number, { cause }: HttpServerError.ServeError): HealthServerError => {
+  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "no reason given"
+  switch (code) {
+    case "EADDRINUSE":
+      return new HealthServerError({
+        setting: PORT,
+        problem: `port ${port} on ${host} is already in use (${code})`,
+        mend: "Give another port, or stop what uses it"
+      })
+    case "EACCES":
+    case "EPERM":
+      return new HealthServerError({
+        setting: PORT,
+        problem: `port ${port} on ${host} may not be used by this process (${code})`,
+        mend: "Give a port from 1024 on, or the right to use this one"
+      })
+    case "EADDRNOTAVAIL":
+    case "ENOTFOUND":
+      return new HealthServerError({
+        setting: HOST,
+        problem: `${host} is no address of this machine (${code})`,
+        mend: "Give one of its addresses, or 0.0.0.0 for all"
+      })
+    default:
+      return new HealthServerError({
+        setting: PORT,
+        problem: `can't listen at port ${port} on ${host} (${code})`,
+        mend: `Check it and ${HOST}`
+      })
+  }
+}
+
 /** The server; a port that is taken or not allowed ends the start with a clear error. */
-export const layer: Layer.Layer<never, HttpServerError.ServeError, Settings | Health> = Layer.unwrapEffect(
+export const layer: Layer.Layer<never, HealthServerError, Settings | Health> = Layer.unwrapEffect(
   Effect.map(Settings, ({ health: { host, port } }) => {
     const server = createServer()
     // Built above the listening server, so it runs before `close`, which would wait for ever for a half-sent request.
@@ -99,7 +136,8 @@ export const layer: Layer.Layer<never, HttpServerError.ServeError, Settings | He
     )
     return HttpLayerRouter.serve(Routes, { disableLogger: true, disableListenLog: true }).pipe(
       Layer.merge(CutStragglers),
-      Layer.provide(NodeHttpServer.layer(() => server, { port, host }))
+      Layer.provide(NodeHttpServer.layer(() => server, { port, host })),
+      Layer.mapError((error) => cannotListen(host, port, error))
     )
   })
 )

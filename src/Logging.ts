@@ -8,6 +8,8 @@ import * as Inspectable from "effect/Inspectable"
 import * as Layer from "effect/Layer"
 import * as List from "effect/List"
 import * as Logger from "effect/Logger"
+import * as Option from "effect/Option"
+import { HealthServerError } from "./Errors.js"
 import { redact } from "./internal/redact.js"
 import { Settings } from "./Settings.js"
 
@@ -95,6 +97,14 @@ export const layer: Layer.Layer<never, never, Settings> = Layer.unwrapEffect(
   )
 )
 
-/** Says at the edge why the process ends. A cause that is only the interruption by a signal is no news. */
-export const logFatal = (cause: Cause.Cause<unknown>): Effect.Effect<void> =>
-  Cause.isInterruptedOnly(cause) ? Effect.void : Effect.logFatal("pg-listener ends because of an error", cause)
+/**
+ * Says at the edge why the process ends. A cause that is only the interruption by a signal is no news; and where a setting
+ * is wrong, its own words are all there is to say.
+ */
+export const logFatal = (cause: Cause.Cause<unknown>): Effect.Effect<void> => {
+  if (Cause.isInterruptedOnly(cause)) return Effect.void
+  const failure = Option.getOrUndefined(Cause.failureOption(cause))
+  return failure instanceof HealthServerError
+    ? Effect.logFatal(failure.message)
+    : Effect.logFatal("pg-listener ends because of an error", cause)
+}

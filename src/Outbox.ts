@@ -113,7 +113,10 @@ export class Outbox extends Context.Tag("pg-listener/Outbox")<
     readonly openWorker: Effect.Effect<OutboxWorker, DatabaseError, Scope.Scope>
     /** Whether the tables are there in the version this program needs; and what a person may want to know of them. */
     readonly verifySchema: Effect.Effect<ReadonlyArray<SchemaNote>, SchemaError | DatabaseError>
-    /** For each notification: is there a row of the same channel and content (promise 2)? */
+    /**
+     * For each notification: is there a row of the same channel and content (promise 2)? A row answers for one
+     * notification, and only while it is less than an hour old.
+     */
     readonly matchRows: (
       notifications: ReadonlyArray<{ readonly channel: string; readonly payload: string }>
     ) => Effect.Effect<ReadonlyArray<boolean>, DatabaseError>

@@ -45,24 +45,29 @@ from unnest($1::bigint[], $2::text[], $3::boolean[]) f (seq, reason, dead)
 where o.seq = f.seq and o.seq = any(array(select unnest($1::bigint[])))`
 
 /**
- * $1: channels, $2: payloads. For each, whether there is a row of that channel and content. A scalar sub-select is a
- * look-up per notification by the content's hash; as a join, the planner could hash the whole table. "offset 0" has each
- * payload parsed once.
+ * $1: channels, $2: payloads, $3: how many rows to look at. For each, the rows of that channel and content: how many, and
+ * which of them are of the last hour. Per notification a look-up by the content's hash, with a bound; as a plain join, the
+ * planner could hash the whole table.
  */
 export const matchRows = ({ outbox }: OutboxNames): string => `
-select n.place::integer as place, coalesce((
-  select true from ${outbox} o
-  where o.channel is not null and not o.live
-    and jsonb_hash_extended(o.payload, hashtextextended(o.channel, 0)) =
-      jsonb_hash_extended(n.content, hashtextextended(n.channel, 0))
-    and o.channel = n.channel and o.payload = n.content
-  limit 1
-), false) as found
+select n.place::integer as place, m.seen, m.recent
 from (
   select u.place, u.channel, u.payload::jsonb as content
   from unnest($1::text[], $2::text[]) with ordinality u (channel, payload, place)
   offset 0
-) n`
+) n
+cross join lateral (
+  select count(*)::integer as seen, coalesce(array_agg(r.seq::text) filter (where r.recent), '{}') as recent
+  from (
+    select o.seq, o.created_at > now() - interval '1 hour' as recent
+    from ${outbox} o
+    where o.channel is not null and not o.live
+      and jsonb_hash_extended(o.payload, hashtextextended(o.channel, 0)) =
+        jsonb_hash_extended(n.content, hashtextextended(n.channel, 0))
+      and o.channel = n.channel and o.payload = n.content
+    limit $3::integer
+  ) r
+) m`
 
 /**
  * $1: ids, $2: channels, $3: payloads, $4: reasons, $5: whether the payload is not JSON, $6: attempts after which the relay

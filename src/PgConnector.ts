@@ -16,6 +16,7 @@ import { pgAdvice, refusedInBothForms } from "./internal/pgAdvice.js"
 import { toDatabaseError } from "./internal/pgErrors.js"
 import { closeClient, destroySocket } from "./internal/pgSocket.js"
 import { type ConnectTarget, connectTarget } from "./internal/pgTarget.js"
+import { sentences } from "./internal/sentences.js"
 import { Settings } from "./Settings.js"
 
 export interface ConnectOptions {
@@ -130,7 +131,7 @@ const refusal = (cause: Error): DatabaseError => {
     : new DatabaseError({
         operation,
         kind: error.kind,
-        reason: `${error.reason}. ${advice}`,
+        reason: sentences(error.reason, advice),
         sqlState: error.sqlState
       })
 }
@@ -164,7 +165,7 @@ export class PgConnector extends Context.Tag("pg-listener/PgConnector")<
         return yield* new DatabaseError({
           operation,
           kind: "refused",
-          reason: `${setting} ${problem}. ${mend}`,
+          reason: `${setting} ${sentences(problem, mend)}`,
           sqlState: undefined
         })
       }).pipe(

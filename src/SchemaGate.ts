@@ -12,9 +12,12 @@ import * as Schedule from "effect/Schedule"
 import * as Stream from "effect/Stream"
 import * as SubscriptionRef from "effect/SubscriptionRef"
 import { type Fatal, supervised } from "./Fatal.js"
-import { Outbox } from "./Outbox.js"
+import { Outbox, type SchemaNote } from "./Outbox.js"
 
 const LOOK_AGAIN = Duration.seconds(2)
+
+const tell = ({ level, message }: SchemaNote) =>
+  level === "info" ? Effect.logInfo(message) : Effect.logWarning(message)
 
 export class SchemaGate extends Context.Tag("pg-listener/SchemaGate")<
   SchemaGate,
@@ -48,11 +51,7 @@ export class SchemaGate extends Context.Tag("pg-listener/SchemaGate")<
           Effect.retry(Schedule.spaced(LOOK_AGAIN)),
           Effect.tap(SubscriptionRef.set(open, true)),
           Effect.tap(Effect.logInfo("the schema is in order")),
-          Effect.flatMap(
-            Effect.forEach(({ level, message }) =>
-              level === "info" ? Effect.logInfo(message) : Effect.logWarning(message)
-            )
-          ),
+          Effect.flatMap((notes) => Effect.forEach(notes, tell, { discard: true })),
           Effect.zipRight(Effect.never)
         )
       )

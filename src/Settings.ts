@@ -71,6 +71,10 @@ export class Settings extends Context.Tag("pg-listener/Settings")<Settings, Sett
 
 const processEnvironment = (): Environment => process.env
 
+/** Whether the process was told to log for people; to be known even when the rest of the environment is no good. */
+export const logsForPeople = (environment: Environment = processEnvironment()): boolean =>
+  environment[settings.logFormat.name]?.trim().toLowerCase() === "pretty"
+
 /** One line of the list of settings, for `--help` and the README. */
 export interface SettingDescription {
   readonly name: string

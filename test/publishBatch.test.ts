@@ -5,7 +5,7 @@ import * as Queue from "effect/Queue"
 import * as TestClock from "effect/TestClock"
 import { AmqpError } from "../src/Errors.js"
 import { publishBatch } from "../src/internal/publishBatch.js"
-import type { Outcome, Publishable } from "../src/Message.js"
+import { Outcome, type Publishable } from "../src/Message.js"
 import {
   closedBy,
   event,
@@ -158,7 +158,7 @@ describe("publishBatch", () => {
         event("k3", "k"),
         event("l1", "l"),
         refused("no route", "l"),
-        refused("too large")
+        refused("too large", undefined, true)
       ])
       const [k1, l1] = yield* bench.shared.nextOf(2)
       yield* k1?.ack ?? Effect.void
@@ -166,7 +166,11 @@ describe("publishBatch", () => {
       const outcomes = yield* Fiber.join(fiber)
       assert.deepStrictEqual(tags(outcomes), ["Confirmed", "Refused", "Held", "Refused", "Held", "Refused"])
       assert.strictEqual(reasonOf(outcomes[1]), "no route")
-      assert.strictEqual(reasonOf(outcomes[5]), "too large")
+      assert.deepStrictEqual(
+        outcomes[3],
+        Outcome.Refused({ reason: "nacked by the broker (queue full?)", permanent: false })
+      )
+      assert.deepStrictEqual(outcomes[5], Outcome.Refused({ reason: "too large", permanent: true }))
     })
   )
 

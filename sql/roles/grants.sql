@@ -19,7 +19,9 @@ grant select on sequence :"schema".event_outbox_seq_seq to :"relay";
 -- Writers: insert what is theirs to say, and read back the id ("returning id", "on conflict (id) do nothing").
 grant insert (id, channel, event_type, aggregate_type, aggregate_id, payload, headers), select (id)
   on :"schema".event_outbox to :"writer";
-grant insert (id, aggregate_type, aggregate_id, event_type, payload), select (id) on :"schema".outbox_events to :"writer";
+-- All the view's columns: writers made for the classic table, such as an ORM's entity, name each in every insert.
+grant insert (id, aggregate_type, aggregate_id, event_type, payload, attempts, created_at, processed_at), select (id)
+  on :"schema".outbox_events to :"writer";
 
 -- Functions are open to everybody unless a DBA closed them. An insert makes its id with the second one.
 grant execute on function :"schema".emit_event(text, jsonb, text, text, text, jsonb) to :"writer";

@@ -15,6 +15,7 @@ import { AmqpError } from "../Errors.js"
 import { type ChannelEnd, type ConfirmChannel, makeChannel } from "./amqpChannel.js"
 import { amqpAdvice, amqpTarget } from "./amqpTarget.js"
 import { messageOf, refusalOf } from "./amqpWire.js"
+import { sentences } from "./sentences.js"
 
 /** What the broker says about a queue or an exchange when asked without creating it. */
 export type Inspection =
@@ -77,7 +78,7 @@ const open = (url: string, onNews: (news: SessionNews) => void) =>
     const target = amqpTarget(url)
     if (Either.isLeft(target)) {
       const { mend, problem, setting } = target.left
-      return yield* new AmqpError({ operation: "connect", reason: `${setting} ${problem}. ${mend}` })
+      return yield* new AmqpError({ operation: "connect", reason: `${setting} ${sentences(problem, mend)}` })
     }
     const { connect, tls } = target.right
     // Destroys the socket in whatever state it is: connecting, shaking hands, open, or half closed.
@@ -92,7 +93,7 @@ const open = (url: string, onNews: (news: SessionNews) => void) =>
         },
         (cause) => {
           const advice = amqpAdvice(cause, connect)
-          throw advice === undefined ? cause : new Error(`${messageOf(cause)}. ${advice}`)
+          throw advice === undefined ? cause : new Error(sentences(messageOf(cause), advice))
         }
       )
     )

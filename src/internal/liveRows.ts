@@ -43,6 +43,37 @@ const forAll = <A, B>(
     )
   })
 
+interface RowsOfContent {
+  readonly place: number
+  readonly seen: number
+  readonly recent: ReadonlyArray<string>
+}
+
+/** With so many rows of one content, which row belongs to which notification can't be told, and all are taken to match. */
+const rowsLookedAt = 100
+
+/** Ten times as many notifications as any buffer holds. */
+const rowsRemembered = 100_000
+
+/**
+ * Remembers which rows have answered for a notification. A row answers once: an equal notification that comes later, and
+ * has no row of its own, is an event of its own. The memory ends with the process, hence the hour in the statement.
+ */
+const makeAnswered = () => {
+  const rows = new Set<string>()
+  return {
+    /** Takes one of the rows, if there is one that has not answered yet. */
+    take: (seqs: ReadonlyArray<string>): boolean => {
+      const free = seqs.find((seq) => !rows.has(seq))
+      if (free === undefined) return false
+      rows.add(free)
+      const [oldest] = rows
+      if (rows.size > rowsRemembered && oldest !== undefined) rows.delete(oldest)
+      return true
+    }
+  }
+}
+
 export const makeLiveRows = (options: {
   readonly query: <R extends object>(
     operation: string,
@@ -54,6 +85,8 @@ export const makeLiveRows = (options: {
 }): Pick<Outbox["Type"], "matchRows" | "insertLive"> => {
   const { maxAttempts, names, query } = options
 
+  const answered = makeAnswered()
+
   const matchRows: Outbox["Type"]["matchRows"] = Effect.fn("Outbox.matchRows")(function* (notifications) {
     // What is not JSON has no row, and need not spoil the statement for the others.
     const asked = notifications.filter(({ payload }) => isJson(payload))
@@ -62,20 +95,21 @@ export const makeLiveRows = (options: {
       asked,
       (some) =>
         Effect.map(
-          query<{ readonly place: number; readonly found: boolean }>("look rows up", Sql.matchRows(names), [
+          query<RowsOfContent>("look rows up", Sql.matchRows(names), [
             some.map(({ channel }) => channel),
-            some.map(({ payload }) => payload)
+            some.map(({ payload }) => payload),
+            rowsLookedAt
           ]),
           (rows) => {
             const answers = some.map(() => false)
-            for (const row of rows) answers[row.place - 1] = row.found
+            for (const row of rows) answers[row.place - 1] = answered.take(row.recent) || row.seen >= rowsLookedAt
             return answers
           }
         ),
       () => Effect.succeed([false])
     )
-    const byNotification = new Map(asked.map((notification, index) => [notification, found[index] === true]))
-    return notifications.map((notification) => byNotification.get(notification) ?? false)
+    const answers = found.values()
+    return notifications.map(({ payload }) => isJson(payload) && answers.next().value === true)
   })
 
   const insert = (rows: ReadonlyArray<LiveRow>) =>

@@ -142,13 +142,43 @@ describe("matchRows", () => {
   it.scopedLive("answers for the good ones when others can't be jsonb", () =>
     Effect.gen(function* () {
       const { outbox, sql } = yield* lab()
-      yield* insert(sql, "c", "1")
+      for (let n = 0; n < 3; n++) yield* insert(sql, "c", "1")
       const bad = ["", "nonsense", '"\\u0000"', '"\\ud800"', "1e999999", `${"[".repeat(60_000)}${"]".repeat(60_000)}`]
       const asked = ["1", ...bad.slice(0, 3), "1", ...bad.slice(3), "2", "1"]
       assert.deepStrictEqual(
         yield* outbox.matchRows(asked.map((payload) => ({ channel: "c", payload }))),
         asked.map((payload) => payload === "1")
       )
+    })
+  )
+
+  it.scopedLive("lets a row answer for one notification: an equal one without a row of its own is an event, too", () =>
+    Effect.gen(function* () {
+      const { outbox, sql } = yield* lab()
+      const notification = { channel: "clicks", payload: '{"user": 7}' }
+      yield* insert(sql, "clicks", '{"user": 7}')
+      assert.deepStrictEqual(yield* outbox.matchRows([notification, notification]), [true, false])
+      yield* insert(sql, "clicks", '{"user": 7}')
+      assert.deepStrictEqual(yield* outbox.matchRows([notification]), [true])
+      assert.deepStrictEqual(yield* outbox.matchRows([notification]), [false])
+    })
+  )
+
+  it.scopedLive("does not let a row of more than an hour ago answer", () =>
+    Effect.gen(function* () {
+      const { outbox, sql } = yield* lab()
+      yield* insert(sql, "clicks", "7")
+      yield* sql.query("update event_outbox set created_at = now() - interval '61 minutes'")
+      assert.deepStrictEqual(yield* outbox.matchRows([{ channel: "clicks", payload: "7" }]), [false])
+    })
+  )
+
+  it.scopedLive("takes every notification for one with a row when there are a hundred rows of its content", () =>
+    Effect.gen(function* () {
+      const { outbox, sql } = yield* lab()
+      yield* sql.query("insert into event_outbox (channel, payload) select 'c', '7' from generate_series(1, 100)")
+      const asked = Array.from({ length: 150 }, () => ({ channel: "c", payload: "7" }))
+      assert.notInclude(yield* outbox.matchRows(asked), false)
     })
   )
 
@@ -374,6 +404,36 @@ describe("verifySchema", () => {
       yield* outbox.verifySchema
       yield* sql.query("insert into event_outbox_migrations (version, name) values (99, 'from the future')")
       yield* outbox.verifySchema
+    })
+  )
+
+  it.scopedLive("notes a doorbell that is missing, disabled, or rings where nobody listens, with the mend", () =>
+    Effect.gen(function* () {
+      const { outbox, sql, url } = yield* lab()
+      assert.deepStrictEqual(yield* outbox.verifySchema, [])
+      const odd = yield* openOutbox(url, { PG_LISTENER_WAKE_CHANNEL: "it's \\ mine", PG_LISTENER_POLL_INTERVAL: "7s" })
+      const [other] = yield* odd.verifySchema
+      assert.strictEqual(other?.level, "warning")
+      assert.match(
+        other?.message ?? "",
+        /on the channel "event_outbox", and .* is "it's \\ mine": .* every 7s\. Run migrate with the same/
+      )
+      yield* sql.query("alter table event_outbox disable trigger event_outbox_doorbell")
+      const [disabled] = yield* outbox.verifySchema
+      assert.strictEqual(disabled?.level, "warning")
+      assert.include(disabled?.message, "is disabled")
+      const [, enable = ""] = /Enable it: (.*);/.exec(disabled?.message ?? "") ?? []
+      yield* sql.query(enable)
+      assert.deepStrictEqual(yield* outbox.verifySchema, [])
+      yield* sql.query("drop trigger event_outbox_doorbell on event_outbox")
+      assert.deepStrictEqual(yield* outbox.verifySchema, [
+        { level: "info", message: "no doorbell: rows are found at the poll, every 5s" }
+      ])
+      yield* sql.query(
+        `create trigger event_outbox_doorbell after insert on event_outbox
+           for each statement execute function event_outbox_doorbell('it''s \\ mine')`
+      )
+      assert.deepStrictEqual(yield* odd.verifySchema, [])
     })
   )
 

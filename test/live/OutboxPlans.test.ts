@@ -108,9 +108,9 @@ describe("with 200,000 processed rows", () => {
       const statements = [
         [
           "match",
-          "text[], text[]",
+          "text[], text[], integer",
           Sql.matchRows(names),
-          `array_fill('c'::text, array[200]), ${literal(thousand.slice(0, 200))}`
+          `array_fill('c'::text, array[200]), ${literal(thousand.slice(0, 200))}, 100`
         ],
         ["pending_since", "float8, integer", Sql.countPendingSince(names), "0, 100000"],
         ["overdue", "float8, integer", Sql.countOverdue(names), "0, 10000"],

@@ -1,0 +1,37 @@
+/** SIGTERM and SIGINT while the service is still starting: from its first line on, that is a stop like any other. */
+import { assert, describe, it } from "@effect/vitest"
+import * as Effect from "effect/Effect"
+import { eventually } from "../support/eventually.js"
+import { freshVhost, migratedDatabase } from "../support/Servers.js"
+import { startService } from "../support/Service.js"
+
+const armed = "listens to signals"
+
+/** Says when the first handler is in place: what comes before is Node's own start, in which nobody can handle anything. */
+const sayWhenArmed = `--import=data:text/javascript,${encodeURIComponent(
+  `process.on("newListener", (name) => {
+     if (name === "SIGTERM") queueMicrotask(() => process.stdout.write("${armed}\\n"))
+   })`
+)}`
+
+describe("a stop in the first second", () => {
+  for (const signal of ["SIGTERM", "SIGINT"] as const) {
+    for (const afterMillis of [0, 50, 200, 400, 800]) {
+      it.scopedLive(`by ${signal}, ${afterMillis} ms after the program's first line, ends with exit code 0`, () =>
+        Effect.gen(function* () {
+          const database = yield* migratedDatabase
+          const vhost = yield* freshVhost
+          const service = yield* startService({
+            DATABASE_URL: database.url,
+            AMQP_URL: vhost.url,
+            NODE_OPTIONS: sayWhenArmed
+          })
+          yield* eventually("the first handler", Effect.sync(service.output), (output) => output.includes(armed))
+          yield* Effect.sleep(afterMillis)
+          yield* service.kill(signal)
+          assert.deepStrictEqual(yield* service.exited(), { code: 0, signal: null }, service.output())
+        })
+      )
+    }
+  }
+})
