@@ -89,7 +89,8 @@ export const makeLiveRows = (options: {
 
   const matchRows: Outbox["Type"]["matchRows"] = Effect.fn("Outbox.matchRows")(function* (notifications) {
     // What is not JSON has no row, and need not spoil the statement for the others.
-    const asked = notifications.filter(({ payload }) => isJson(payload))
+    const json = notifications.map(({ payload }) => isJson(payload))
+    const asked = notifications.filter((_, index) => json[index])
     if (asked.length === 0) return notifications.map(() => false)
     const found = yield* forAll(
       asked,
@@ -109,7 +110,7 @@ export const makeLiveRows = (options: {
       () => Effect.succeed([false])
     )
     const answers = found.values()
-    return notifications.map(({ payload }) => isJson(payload) && answers.next().value === true)
+    return json.map((isAsked) => isAsked && answers.next().value === true)
   })
 
   const insert = (rows: ReadonlyArray<LiveRow>) =>

@@ -22,8 +22,8 @@ export interface Simulation {
   readonly runUntil: (done: () => boolean, horizonMillis: number) => boolean
 }
 
-/** A history of twenty minutes takes a few thousand. */
-const stepsAtMost = 100_000
+/** The longest of the usual histories take two thousand. */
+const stepsAtMost = 20_000
 
 interface Alarm {
   readonly atMillis: number
