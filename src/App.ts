@@ -5,6 +5,7 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import { AmqpPublisher } from "./AmqpPublisher.js"
 import { Database } from "./Database.js"
+import { DoorbellDatabase } from "./Doorbell.js"
 import { Fatal } from "./Fatal.js"
 import { Health } from "./Health.js"
 import * as HealthServer from "./HealthServer.js"
@@ -43,6 +44,7 @@ export const App = ReportHealth.pipe(
   Layer.provideMerge(PgListen.layer),
   Layer.provideMerge(AmqpPublisher.layer),
   Layer.provideMerge(Outbox.layer),
+  Layer.provideMerge(DoorbellDatabase.layer),
   Layer.provideMerge(Database.layer),
   Layer.provideMerge(PgConnector.layer),
   Layer.provideMerge(HealthServer.layer),

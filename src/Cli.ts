@@ -60,7 +60,7 @@ const armShutdownDeadline = (timeout: Duration.Duration) =>
     Effect.forkDaemon
   )
 
-/** A batch in hand may take two confirm time-outs: one for the batch, one for the search of a message that closes channels. */
+/** A batch may be in hand for two confirm time-outs: its last message is begun within the first, and answered within the second. */
 const warnOfShortShutdown = ({ confirmTimeout, shutdownTimeout }: SettingsShape): Effect.Effect<void> =>
   Duration.greaterThan(Duration.times(confirmTimeout, 2), shutdownTimeout)
     ? Effect.logWarning(

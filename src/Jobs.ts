@@ -43,7 +43,8 @@ export const spaced = <R>(
   })
 
 /** The net below the notifications: retries that fell due, wake-ups that were missed. */
-export const poll = (wake: Wake, every: Duration.Duration) => spaced("poll", every, wake.ringFull)
+export const poll = (wake: Wake, every: Duration.Duration) =>
+  spaced("poll", every, Effect.zipRight(wake.ringFull, Metric.increment(Metrics.wakeUpsByPoll)))
 
 /** While the last claim that got rows is no older than this, the relay is at work, and what is old is its backlog. */
 const AT_WORK_MILLIS = 1_000

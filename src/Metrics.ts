@@ -46,6 +46,14 @@ export const reconnects = counter(
   "Times the LISTEN session was opened again after a loss."
 )
 
+export const doorbellBusy = Metric.gauge("pg_listener_doorbell_busy", {
+  description: "1 while writers are asked not to ring and the relay looks by itself."
+})
+const wakeUps = counter("pg_listener_wakeups_total", "Times the relay was woken, by kind.")
+export const wakeUpsByNotification = Metric.tagged(wakeUps, "kind", "notification")
+export const wakeUpsByPoll = Metric.tagged(wakeUps, "kind", "poll")
+export const wakeUpsBusy = Metric.tagged(wakeUps, "kind", "busy")
+
 /** Turns any value into a label value that the configuration bounds. */
 export const boundedLabel = (known: Iterable<string>): ((value: string | undefined) => string) => {
   const names = new Set(known)

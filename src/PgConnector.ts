@@ -21,7 +21,7 @@ import { Settings } from "./Settings.js"
 
 export interface ConnectOptions {
   /** Shown to the DBA as the end of `application_name`. */
-  readonly role: "listen" | "relay" | "jobs"
+  readonly role: "listen" | "relay" | "jobs" | "doorbell"
   /** The server cancels a longer statement; 0 for no limit. 5 s later we stop waiting for the server's word on it. */
   readonly statementTimeoutMillis: number
   /** The server ends a session that idles in a transaction for longer; 0 for no limit. */

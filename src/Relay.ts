@@ -12,6 +12,7 @@ import * as Metric from "effect/Metric"
 import * as Schedule from "effect/Schedule"
 import * as Stream from "effect/Stream"
 import { AmqpPublisher } from "./AmqpPublisher.js"
+import * as Doorbell from "./Doorbell.js"
 import { encodeLive, encodeRow } from "./EncodeEvent.js"
 import type { DatabaseError, ListenExhausted } from "./Errors.js"
 import { type Fatal, supervised } from "./Fatal.js"
@@ -29,85 +30,98 @@ import * as Wake from "./Wake.js"
 
 /** `wake` starts a full claim at once: for those who made old rows pending again. */
 export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wake: Effect.Effect<void> }>() {
-  static readonly layer: Layer.Layer<Relay, never, Settings | PgListen | AmqpPublisher | Outbox | SchemaGate | Fatal> =
-    Layer.scoped(
-      this,
-      Effect.gen(function* () {
-        const settings = yield* Settings
-        const listen = yield* PgListen
-        const publisher = yield* AmqpPublisher
-        const outbox = yield* Outbox
-        const gate = yield* SchemaGate
-        const wake = yield* Wake.make
-        const live = yield* LiveEvents.make((notification) => encodeLive(notification, settings))
-
-        const afterGate = <A, E>(loop: Effect.Effect<A, E>) => Effect.zipRight(gate.awaitOpen, loop)
-
-        // Fibers stop in the opposite order of their start: intake first (listen), then the jobs, then what holds a
-        // batch (live events, workers), which finishes it.
-        const activity = { draining: false, claimedAtMillis: 0 }
-        const workerOptions = {
-          activity,
-          outbox,
-          publisher,
-          wake,
-          encode: (row: Parameters<typeof encodeRow>[0]) => encodeRow(row, settings),
-          limit: settings.batchSize,
-          maxAttempts: settings.maxAttempts,
-          eventTypeLabel: Metrics.boundedLabel(settings.routes.all.map((route) => route.source))
-        }
-        yield* supervised(
-          "relay",
-          afterGate(
-            Effect.all(
-              Array.from({ length: settings.workers }, (_, index) =>
-                runWorker(workerOptions).pipe(Effect.annotateLogs({ worker: index + 1 }))
-              ),
-              { concurrency: "unbounded", discard: true }
-            )
-          )
-        )
-
-        yield* supervised("live", afterGate(live.run))
-
-        yield* supervised("poll", Jobs.poll(wake, settings.pollInterval))
-        yield* supervised("low-water", afterGate(Jobs.lowWater(outbox, wake)))
-        yield* supervised("sweep", afterGate(Jobs.sweep(outbox, publisher, wake, activity, settings.sweepInterval)))
-        yield* supervised("clean-up", afterGate(Jobs.cleanUp(outbox, settings.cleanupInterval)))
-
-        const standby = LiveStandby.make(listen, live.offer)
-        yield* supervised("live-standby", afterGate(standby.run))
-
-        const onEvents = listenHandler({ listen, live, standby, outbox, wake, settings })
-        let stopping = false
-        yield* supervised(
-          "listen",
-          listen.events.pipe(
-            Stream.mapChunksEffect((events) => Effect.as(onEvents(events), Chunk.empty<never>())),
-            Stream.runDrain,
-            // It may end only when it was stopped, below; else it counts as a loop that ended.
-            Effect.zipRight(Effect.suspend(() => (stopping ? Effect.never : Effect.void))),
-            // The one failure that must end the process: a defect on its way to exit code 1.
-            Effect.catchTag("ListenExhausted", (error: ListenExhausted) => Effect.die(error))
-          )
-        )
-        // The first to run: intake ends once the notifications in hand are handed over, with or without a database.
-        yield* Effect.addFinalizer(() =>
-          Effect.suspend(() => {
-            stopping = true
-            return Effect.zipRight(live.stop, listen.stop)
-          })
-        )
-        yield* wake.ringFull
-
-        return { wake: wake.ringFull }
+  static readonly layer: Layer.Layer<
+    Relay,
+    never,
+    Settings | PgListen | AmqpPublisher | Outbox | SchemaGate | Doorbell.DoorbellDatabase | Fatal
+  > = Layer.scoped(
+    this,
+    Effect.gen(function* () {
+      const settings = yield* Settings
+      const listen = yield* PgListen
+      const publisher = yield* AmqpPublisher
+      const outbox = yield* Outbox
+      const gate = yield* SchemaGate
+      const wake = yield* Wake.make
+      const doorbell = yield* Doorbell.make({
+        database: yield* Doorbell.DoorbellDatabase,
+        ring: wake.ring,
+        canPublish: Effect.map(publisher.status, (status) => status.connected && !status.blocked),
+        thresholdPerSecond: settings.busyThresholdPerSecond,
+        gap: settings.busyGap
       })
-    )
+      const live = yield* LiveEvents.make((notification) => encodeLive(notification, settings))
+
+      const afterGate = <A, E>(loop: Effect.Effect<A, E>) => Effect.zipRight(gate.awaitOpen, loop)
+
+      // Fibers stop in the opposite order of their start: intake first (listen), then the jobs, then what holds a
+      // batch (live events, workers), which finishes it.
+      const activity = { draining: false, claimedAtMillis: 0 }
+      const workerOptions = {
+        activity,
+        onClaimed: doorbell.noteClaimed,
+        outbox,
+        publisher,
+        wake,
+        encode: (row: Parameters<typeof encodeRow>[0]) => encodeRow(row, settings),
+        limit: settings.batchSize,
+        maxAttempts: settings.maxAttempts,
+        eventTypeLabel: Metrics.boundedLabel(settings.routes.all.map((route) => route.source))
+      }
+      yield* supervised(
+        "relay",
+        afterGate(
+          Effect.all(
+            Array.from({ length: settings.workers }, (_, index) =>
+              runWorker(workerOptions).pipe(Effect.annotateLogs({ worker: index + 1 }))
+            ),
+            { concurrency: "unbounded", discard: true }
+          )
+        )
+      )
+
+      yield* supervised("live", afterGate(live.run))
+
+      yield* supervised("doorbell", afterGate(doorbell.run))
+      yield* supervised("poll", Jobs.poll(wake, settings.pollInterval))
+      yield* supervised("low-water", afterGate(Jobs.lowWater(outbox, wake)))
+      yield* supervised("sweep", afterGate(Jobs.sweep(outbox, publisher, wake, activity, settings.sweepInterval)))
+      yield* supervised("clean-up", afterGate(Jobs.cleanUp(outbox, settings.cleanupInterval)))
+
+      const standby = LiveStandby.make(listen, live.offer)
+      yield* supervised("live-standby", afterGate(standby.run))
+
+      const onEvents = listenHandler({ doorbell, listen, live, standby, outbox, wake, settings })
+      let stopping = false
+      yield* supervised(
+        "listen",
+        listen.events.pipe(
+          Stream.mapChunksEffect((events) => Effect.as(onEvents(events), Chunk.empty<never>())),
+          Stream.runDrain,
+          // It may end only when it was stopped, below; else it counts as a loop that ended.
+          Effect.zipRight(Effect.suspend(() => (stopping ? Effect.never : Effect.void))),
+          // The one failure that must end the process: a defect on its way to exit code 1.
+          Effect.catchTag("ListenExhausted", (error: ListenExhausted) => Effect.die(error))
+        )
+      )
+      // The first to run: intake ends once the notifications in hand are handed over, with or without a database.
+      yield* Effect.addFinalizer(() =>
+        Effect.suspend(() => {
+          stopping = true
+          return Effect.zipRight(live.stop, listen.stop)
+        })
+      )
+      yield* wake.ringFull
+
+      return { wake: wake.ringFull }
+    })
+  )
 }
 
 type Received = Extract<ListenEvent, { _tag: "Notification" }>
 
 interface HandlerDeps {
+  readonly doorbell: Doorbell.Doorbell
   readonly listen: PgListen["Type"]
   readonly live: LiveEvents.LiveEvents
   readonly standby: LiveStandby.LiveStandby
@@ -120,7 +134,7 @@ interface HandlerDeps {
  * What each event of the LISTEN session sets off. Handles a whole chunk of notifications in a few steps, and to its end:
  * a stop in the middle would lose those that are in nobody's hands yet.
  */
-const listenHandler = ({ listen, live, outbox, settings, standby, wake }: HandlerDeps) => {
+const listenHandler = ({ doorbell, listen, live, outbox, settings, standby, wake }: HandlerDeps) => {
   const routed = new Set(settings.routes.channels)
 
   const onListening = (disconnectedAt: number | undefined) =>
@@ -138,7 +152,13 @@ const listenHandler = ({ listen, live, outbox, settings, standby, wake }: Handle
       const received = events
         .filter(({ channel }) => channel !== settings.wakeChannel && routed.has(channel))
         .map(({ channel, payload }) => ({ id: randomUUID(), channel, payload, receivedAtSeconds }))
-      for (const { channel } of events) Metrics.countNotification(channel)
+      let rings = 0
+      for (const { channel } of events) {
+        Metrics.countNotification(channel)
+        if (channel === settings.wakeChannel) rings++
+      }
+      doorbell.noteRings(rings)
+      Metrics.wakeUpsByNotification.unsafeUpdate(rings, [])
       if (received.length === 0) return
       yield* (yield* listen.isLiveOwner)
         ? live.offer([...(yield* standby.takeAll), ...received])

@@ -20,6 +20,8 @@ export interface WorkerOptions extends Omit<CycleOptions, "worker" | "publisher"
   readonly wake: Wake
   /** Shared by the workers of a process. */
   readonly activity: Activity
+  /** Told how many rows each cycle claimed. */
+  readonly onClaimed: (rows: number) => void
 }
 
 /** What the workers are at; each writes here after its cycle. */
@@ -76,6 +78,7 @@ const session = (options: WorkerOptions, onCycle: Effect.Effect<void>) =>
       const full = yield* wake.takeFull
       const result = yield* runCycle({ ...options, worker, full })
       yield* onCycle
+      options.onClaimed(result.claimed)
       options.activity.draining = result.claimed >= options.limit
       if (result.claimed > 0) options.activity.claimedAtMillis = yield* Clock.currentTimeMillis
       yield* afterCycle(options, result, full, pauses)

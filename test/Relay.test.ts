@@ -16,6 +16,7 @@ import * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import * as TestClock from "effect/TestClock"
 import { AmqpPublisher } from "../src/AmqpPublisher.js"
+import { DoorbellDatabase } from "../src/Doorbell.js"
 import { DatabaseError, ListenError, ListenExhausted } from "../src/Errors.js"
 import { Fatal, LoopEnded } from "../src/Fatal.js"
 import type { Publishable } from "../src/Message.js"
@@ -25,7 +26,7 @@ import { ListenEvent, makePgListen, PgListen } from "../src/PgListen.js"
 import { Relay } from "../src/Relay.js"
 import { SchemaGate } from "../src/SchemaGate.js"
 import { Settings } from "../src/Settings.js"
-import { row, scriptedListen, scriptedOutbox, scriptedPublisher } from "./support/scripted.js"
+import { row, scriptedDoorbellDatabase, scriptedListen, scriptedOutbox, scriptedPublisher } from "./support/scripted.js"
 
 const settings = { DATABASE_URL: "postgres://relay@db/app", AMQP_URL: "amqp://relay@broker", PG_LISTENER_WORKERS: "1" }
 const gone = new DatabaseError({ operation: "count", kind: "connection", reason: "gone", sqlState: undefined })
@@ -55,6 +56,7 @@ const start = (parts: Parts = {}) =>
       Layer.provide(Layer.succeed(Outbox, { ...outbox.port, ...parts.outbox })),
       Layer.provide(Layer.succeed(AmqpPublisher, parts.publisher ?? publisher.port)),
       Layer.provide(Layer.succeed(PgListen, parts.listen ?? listen.port)),
+      Layer.provide(Layer.succeed(DoorbellDatabase, scriptedDoorbellDatabase)),
       Layer.provide(Settings.layerFrom({ ...settings, ...parts.environment })),
       Layer.provideMerge(Fatal.layer),
       Layer.provide(

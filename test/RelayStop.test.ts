@@ -1,4 +1,4 @@
-/** A worker that is interrupted: at every step of its life it stops at once, or finishes the batch that it has claimed. */
+/** A worker that is interrupted: at every step of its life it stops at once, or finishes the batch that it publishes. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Deferred from "effect/Deferred"
 import * as Effect from "effect/Effect"
@@ -61,6 +61,7 @@ const makeBench = Effect.gen(function* () {
       publisher: publisher.port,
       wake,
       activity: { draining: false, claimedAtMillis: 0 },
+      onClaimed: () => {},
       encode,
       limit: 10,
       maxAttempts: 3,
@@ -74,7 +75,7 @@ const settleFibers = TestClock.adjust(0)
 const gone = new DatabaseError({ operation: "claim", kind: "connection", reason: "gone", sqlState: undefined })
 
 describe("a worker interrupted in the middle of a cycle", () => {
-  for (const step of ["claim", "publish", "settle"] as const) {
+  for (const step of ["publish", "settle"] as const) {
     it.scoped(`at the ${step}: publishes and settles the batch, closes its session, and claims no more`, () =>
       Effect.gen(function* () {
         const { goOn, log, outbox, pauseAt, run } = yield* makeBench
@@ -93,6 +94,21 @@ describe("a worker interrupted in the middle of a cycle", () => {
       })
     )
   }
+
+  it.scoped(
+    "at the claim: stops at once, publishes nothing, and closes its session, which frees what it may have claimed",
+    () =>
+      Effect.gen(function* () {
+        const { log, outbox, pauseAt, run } = yield* makeBench
+        pauseAt.step = "claim"
+        const fiber = yield* run
+        yield* settleFibers
+        assert.strictEqual(log.at(-1), "claim")
+        yield* Fiber.interrupt(fiber)
+        assert.deepStrictEqual(log, ["open", "claim"])
+        assert.deepStrictEqual(outbox.sessions, { opened: 1, closed: 1 })
+      })
+  )
 
   it.scoped("at the rollback: the rows are free before its session closes", () =>
     Effect.gen(function* () {

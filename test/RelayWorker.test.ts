@@ -36,6 +36,7 @@ const start = Effect.gen(function* () {
     publisher: publisher.port,
     wake,
     activity,
+    onClaimed: () => {},
     encode,
     limit: LIMIT,
     maxAttempts: 3,

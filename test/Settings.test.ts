@@ -367,7 +367,7 @@ describe("a name that nobody reads", () => {
   ] as const)("is a problem that names the nearest: %s", ([name, nearest]) =>
     expectProblems(
       { [name]: "8080" },
-      new RegExp(`^${name}: is not a setting of pg-listener; did you mean ${nearest}\\?\\. Correct the name`)
+      new RegExp(`^${name}: is not a setting of pg-listener; did you mean ${nearest}\\? Correct the name`)
     )
   )
 

@@ -6,6 +6,7 @@ import * as Effect from "effect/Effect"
 import * as Queue from "effect/Queue"
 import * as Stream from "effect/Stream"
 import type { AmqpPublisher, AmqpStatus } from "../../src/AmqpPublisher.js"
+import type { DoorbellDatabase } from "../../src/Doorbell.js"
 import type { DatabaseError, ListenExhausted } from "../../src/Errors.js"
 import { Outcome, type Publishable } from "../../src/Message.js"
 import type { ClaimedBatch, FailedRow, LiveRow, Outbox, OutboxRow } from "../../src/Outbox.js"
@@ -146,6 +147,13 @@ export const scriptedPublisher = (): ScriptedPublisher => {
     published,
     state
   }
+}
+
+/** A database in which nobody's silence lasts: each hand-over ends at once. */
+export const scriptedDoorbellDatabase: DoorbellDatabase["Type"] = {
+  silence: Effect.succeed({ lost: Effect.never }),
+  nextTransaction: Effect.succeed(0n),
+  oldestTransaction: Effect.succeed(0n)
 }
 
 export interface ScriptedListen {

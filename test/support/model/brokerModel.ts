@@ -43,6 +43,7 @@ export interface BrokerModel {
   readonly deliveries: ReadonlyArray<Delivery>
   /** The last word about a message that was told since then. */
   readonly wordSince: (id: string, sinceMillis: number) => Word
+  readonly wasWrittenSince: (id: string, sinceMillis: number) => boolean
   /** Whether the last time it was written ended with an ack. */
   readonly lastWasConfirmed: (id: string) => boolean
   readonly goAway: () => void
@@ -216,6 +217,7 @@ export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions):
       const last = told.get(id)
       return last === undefined || last.atMillis < sinceMillis ? "unanswered" : last.word
     },
+    wasWrittenSince: (id, sinceMillis) => (told.get(id)?.atMillis ?? -1) >= sinceMillis,
     lastWasConfirmed: (id) => told.get(id)?.word === "confirmed",
     goAway: () => {
       up = false

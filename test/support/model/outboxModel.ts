@@ -153,8 +153,13 @@ export const makeOutboxModel = (
       yield* Effect.addFinalizer(() =>
         Effect.sync(() => {
           if (process.killed) return
-          if (session.alive && session.transaction !== undefined)
+          const { transaction } = session
+          if (
+            session.alive &&
+            transaction?.claimed.some(({ id }) => broker.wasWrittenSince(id, transaction.beganMillis))
+          ) {
             complain("a session was closed in the middle of a batch")
+          }
           if (session.alive) release(session.transaction)
           sessions.delete(session)
         })

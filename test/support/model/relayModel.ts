@@ -13,6 +13,7 @@ import * as LogLevel from "effect/LogLevel"
 import * as Queue from "effect/Queue"
 import * as Stream from "effect/Stream"
 import { AmqpPublisher } from "../../../src/AmqpPublisher.js"
+import { DoorbellDatabase } from "../../../src/Doorbell.js"
 import { Fatal } from "../../../src/Fatal.js"
 import { AmqpSessions } from "../../../src/internal/amqpSession.js"
 import { Outbox } from "../../../src/Outbox.js"
@@ -20,6 +21,7 @@ import { ListenEvent, PgListen } from "../../../src/PgListen.js"
 import { Relay } from "../../../src/Relay.js"
 import { SchemaGate } from "../../../src/SchemaGate.js"
 import { Settings } from "../../../src/Settings.js"
+import { scriptedDoorbellDatabase } from "../scripted.js"
 import { type AnswerWord, answerWords, makeBrokerModel } from "./brokerModel.js"
 import {
   type Aggregate,
@@ -230,6 +232,7 @@ const startProcess = (
         stop: Effect.void
       })
     ),
+    Layer.provide(Layer.succeed(DoorbellDatabase, scriptedDoorbellDatabase)),
     Layer.provideMerge(Fatal.layer),
     Layer.provide(
       Settings.layerFrom({
