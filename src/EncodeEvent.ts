@@ -31,9 +31,14 @@ const MAX_TYPE_BYTES = 255
  * and a number that a double can't hold travel as text in the headers.
  */
 export const encodeRow = (row: OutboxRow, settings: EncodeSettings): Publishable => ({
-  message: row.payload === undefined ? tooLarge(row.payloadBytes, settings) : rowMessage(row, row.payload, settings),
+  message: messageOfRow(row, settings),
   orderKey: row.aggregateId === undefined ? undefined : JSON.stringify([row.aggregateType ?? "", row.aggregateId])
 })
+
+const messageOfRow = (row: OutboxRow, settings: EncodeSettings): Either.Either<Message, Refusal> => {
+  if (row.unreadable !== undefined) return refuse(`the payload can't be read as text: ${row.unreadable}`)
+  return row.payload === undefined ? tooLarge(row.payloadBytes, settings) : rowMessage(row, row.payload, settings)
+}
 
 const rowMessage = (row: OutboxRow, payload: string, settings: EncodeSettings): Either.Either<Message, Refusal> => {
   const json = canonical(payload)

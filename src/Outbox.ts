@@ -32,6 +32,8 @@ export interface OutboxRow {
   readonly payload: string | undefined
   /** Length of `payload::text` in bytes. */
   readonly payloadBytes: number
+  /** Why the server can't turn the payload into text, when it can't. */
+  readonly unreadable?: string
   /** `headers::text`; `undefined` for the empty object. */
   readonly headers: string | undefined
   /** Message-level failures so far, before this try. */

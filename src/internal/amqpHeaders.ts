@@ -16,6 +16,9 @@ const MAX_DEPTH = 64
 /** A table whose JSON has fewer characters than this can't come near {@link MAX_TABLE_BYTES}, so it is not measured. */
 const SMALL = 10_000
 
+/** Headers of a longer text can't fit: even all in six-character escapes they have more than {@link MAX_TABLE_BYTES}. */
+export const longestHeadersText = 8 * MAX_TABLE_BYTES
+
 const MAX_INTEGER = 2 ** 53
 /** From 2^50 on the client writes a number as a 64-bit integer, and fails when it has a fraction. */
 const MAX_FRACTION = 2 ** 50 - 1
@@ -39,6 +42,9 @@ const ORDERS = ["CC", "BCC"]
 
 /** Reads a row's `headers::text`. Left: why they can't be sent. */
 export const parseHeaders = (text: string): Either.Either<Headers, string> => {
+  if (text.length > longestHeadersText) {
+    return Either.left(`the headers are far larger than the ${MAX_TABLE_BYTES} bytes that one message can carry`)
+  }
   let parsed: HeaderValue
   try {
     JSON.parse(text)

@@ -36,6 +36,7 @@
  * cost grows with the window and with held rows at its start, not with the table.
  */
 
+import { longestHeadersText } from "./amqpHeaders.js"
 import type { OutboxNames } from "./outboxNames.js"
 
 const pending = (alias: string) => `${alias}.processed_at is null and ${alias}.dead_at is null`
@@ -86,7 +87,13 @@ const dueRetries = (names: OutboxNames) => `
   order by o.retry_after
   limit $2::integer`
 
-/** $3: limit, $4: bytes a batch may have, $5: longest payload that is loaded. */
+/** A batch whose payloads may come to more than this as text is heavy: they are read one by one (heavyBatch.ts). */
+const heavyBytes = 8 * 1024 * 1024
+
+/** Nobody can send one of more than 255 bytes; what there is shows in the refusal. */
+const longestEventType = 1000
+
+/** $3: limit, $4: bytes a batch may have, $5: longest payload that is loaded, $8: whether the batch is to be a heavy one. */
 const lockAndRead = ({ outbox }: OutboxNames, due: string) => `
 locked as materialized (
   select o.seq, o.id, o.channel, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.headers, o.attempts,
@@ -109,26 +116,37 @@ dropped as materialized (
   ) t
   where t.seq > t.missing
 ),
--- "stored" is a first, cheap estimate, so that not a gigabyte is turned into text to send some megabytes of it.
+-- "stored" is a first, cheap estimate of what the texts come to.
 kept as materialized (
   select l.*, row_number() over (order by l.seq) as place,
-    sum(pg_column_size(l.payload)::bigint * case when pg_column_compression(l.payload) is null then 1 else 8 end)
-      over (order by l.seq) as stored
+    sum(
+      pg_column_size(l.payload)::bigint * case when pg_column_compression(l.payload) is null then 1 else 8 end
+      + pg_column_size(l.headers)::bigint * case when pg_column_compression(l.headers) is null then 1 else 8 end
+    ) over (order by l.seq) as stored
   from locked l
   where l.seq not in (select d.seq from dropped d)
 ),
+heavy as materialized (
+  select $8::boolean or coalesce(max(k.stored), 0) > ${heavyBytes} as is_heavy from kept k
+),
 -- Each payload becomes text once ("offset 0" keeps the expression from being repeated).
 texts as (
-  select k.*, t.body, s.bytes,
-    sum(case when s.bytes <= $5::bigint then s.bytes else 0 end) over (order by k.seq) as loaded
+  select k.*, t.body, t.headers_text, s.bytes,
+    sum(coalesce(octet_length(t.headers_text), 0) + case when s.bytes <= $5::bigint then s.bytes else 0 end)
+      over (order by k.seq) as loaded
   from (select * from kept where place = 1 or stored <= $4::bigint) k
-  cross join lateral (select k.payload::text as body offset 0) t
+  cross join lateral (
+    select case when not (select is_heavy from heavy) then k.payload::text end as body,
+      left(nullif(k.headers, '{}')::text, ${longestHeadersText + 1}) as headers_text
+    offset 0
+  ) t
   cross join lateral (select octet_length(t.body) as bytes offset 0) s
 ),
 batch as (
-  select t.seq::text as seq, t.id::text as id, t.channel, t.event_type, t.aggregate_type, t.aggregate_id,
+  select t.seq::text as seq, t.id::text as id, t.channel, left(t.event_type, ${longestEventType}) as event_type,
+    t.aggregate_type, t.aggregate_id,
     case when t.bytes <= $5::bigint then t.body end as payload, t.bytes as payload_bytes,
-    nullif(t.headers, '{}')::text as headers, t.attempts,
+    t.headers_text as headers, t.attempts,
     floor(extract(epoch from t.created_at))::float8 as created_at_seconds,
     extract(epoch from clock_timestamp() - t.created_at)::float8 as age_seconds
   from texts t
@@ -179,7 +197,8 @@ export interface ClaimAnswer {
   readonly aggregate_type: string | null
   readonly aggregate_id: string | null
   readonly payload: string | null
-  readonly payload_bytes: number
+  /** Null in every row of a heavy batch, whose payloads are still to be read. */
+  readonly payload_bytes: number | null
   readonly headers: string | null
   readonly attempts: number
   readonly created_at_seconds: number

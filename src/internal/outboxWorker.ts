@@ -13,9 +13,10 @@ import * as Sql from "../OutboxSql.js"
 import type { PgConnector } from "../PgConnector.js"
 import type { SettingsShape } from "../Settings.js"
 import { type ClaimAnswer, claimFull, claimReady } from "./claimSql.js"
+import { isAboutData, type Payload, readPayload, readPayloads } from "./heavyBatch.js"
 import type { OutboxNames } from "./outboxNames.js"
 import { toDatabaseError } from "./pgErrors.js"
-import { safeText } from "./safeText.js"
+import { inAscii, safeText } from "./safeText.js"
 
 const statementTimeoutMillis = 30_000
 
@@ -78,7 +79,7 @@ const toRow = (answer: ClaimAnswer, seq: string): OutboxRow => ({
   aggregateType: answer.aggregate_type ?? undefined,
   aggregateId: answer.aggregate_id ?? undefined,
   payload: answer.payload ?? undefined,
-  payloadBytes: answer.payload_bytes,
+  payloadBytes: answer.payload_bytes ?? 0,
   headers: answer.headers ?? undefined,
   attempts: answer.attempts,
   createdAtSeconds: answer.created_at_seconds,
@@ -117,7 +118,13 @@ export const openWorker = Effect.fnUntraced(function* (options: {
     // While the broker confirms, the transaction stands still.
     idleInTransactionTimeoutMillis: 2 * Duration.toMillis(settings.confirmTimeout) + 60_000
   })
-  yield* send(client, "set up a worker's session", [{ text: Sql.WORKER_SESSION }])
+  const [, shown] = yield* send<{ readonly server_encoding: string }>(client, "set up a worker's session", [
+    { text: Sql.WORKER_SESSION },
+    { text: "show server_encoding" }
+  ])
+  // A reason may quote a name of the broker's, which a database in LATIN1 could not store.
+  const holdsAll = ["UTF8", "SQL_ASCII"].includes(shown?.rows[0]?.server_encoding ?? "")
+  const forLastError = (reason: string) => (holdsAll ? safeText(reason) : inAscii(safeText(reason)))
   // The driver looks at it before each query, so it may be set now: statements are sent without waiting for the answers
   // of those before them.
   Reflect.set(client, "pipeline", true)
@@ -126,33 +133,60 @@ export const openWorker = Effect.fnUntraced(function* (options: {
     ready: named("claim_ready", claimReady(names)),
     full: named("claim_full", claimFull(names)),
     processed: named("mark_processed", Sql.markProcessed(names)),
-    failed: named("record_failed", Sql.recordFailed(names))
+    failed: named("record_failed", Sql.recordFailed(names)),
+    payload: named("read_payload", readPayload(names))
   }
+  const longestPayload = 2 * settings.maxMessageBytes
   let window = firstWindow
+
+  const savepoint = "savepoint payload"
+  const payloads = {
+    read: (seq: string) =>
+      Effect.flatMap(
+        send<Payload & pg.QueryResultRow>(client, "read a payload", [
+          { text: savepoint },
+          { ...prepared.payload, values: [seq, longestPayload] },
+          { text: `release ${savepoint}` }
+        ]),
+        (results) =>
+          Effect.mapError(Effect.fromNullable(results[1]?.rows[0]), () => refused("read a payload", "the row is gone"))
+      ),
+    recover: Effect.asVoid(send(client, "skip a payload", [{ text: `rollback to ${savepoint}` }]))
+  }
 
   const claim: OutboxWorker["claim"] = Effect.fn("OutboxWorker.claim")(function* ({ full, limit }) {
     const { above, leftOut } = full ? wholeTable : floor()
     const blocked = { ids: leftOut.map(({ id }) => id), types: leftOut.map(({ type }) => type) }
+    let heavy = false
     for (let look = 1; ; look++) {
       // A look that found nothing may have locked rows that it can't give.
       const before = look === 1 ? [] : [{ text: Sql.ROLLBACK }]
-      const results = yield* send<ClaimAnswer & pg.QueryResultRow>(client, "claim", [
-        ...before,
-        { text: Sql.BEGIN },
-        {
-          ...(full ? prepared.full : prepared.ready),
-          values: [
-            String(above),
-            window * limit,
-            limit,
-            batchBytes,
-            2 * settings.maxMessageBytes,
-            blocked.ids,
-            blocked.types
-          ]
-        }
-      ])
-      const answers = results.at(-1)?.rows ?? []
+      const answered = yield* Effect.either(
+        send<ClaimAnswer & pg.QueryResultRow>(client, "claim", [
+          ...before,
+          { text: Sql.BEGIN },
+          {
+            ...(full ? prepared.full : prepared.ready),
+            values: [
+              String(above),
+              window * limit,
+              limit,
+              batchBytes,
+              longestPayload,
+              blocked.ids,
+              blocked.types,
+              heavy
+            ]
+          }
+        ])
+      )
+      if (answered._tag === "Left") {
+        if (heavy || !isAboutData(answered.left)) return yield* answered.left
+        // One of the payloads, maybe. The next look reads none of them.
+        heavy = true
+        continue
+      }
+      const answers = answered.right.at(-1)?.rows ?? []
       const rows = toRows(answers)
       const [first] = answers
       const seen = first?.seen ?? 0
@@ -162,6 +196,9 @@ export const openWorker = Effect.fnUntraced(function* (options: {
       blocked.ids.push(...(first?.blocked_ids ?? []))
       blocked.types.push(...(first?.blocked_types ?? []))
       const contended = rows.length < limit && (seen > rows.length || blocked.ids.length > leftOut.length)
+      if (first?.seq != null && first.payload_bytes === null) {
+        return { rows: yield* readPayloads(rows, batchBytes, payloads), contended }
+      }
       if (rows.length > 0) return { rows, contended }
       // All that is free in the window is of blocked aggregates, or nothing is; beyond it there may be more.
       const more = canWiden || (first?.blocked_ids ?? null) !== null
@@ -185,7 +222,7 @@ export const openWorker = Effect.fnUntraced(function* (options: {
         ...prepared.failed,
         values: [
           failed.map(({ seq }) => seq),
-          failed.map(({ reason }) => safeText(reason)),
+          failed.map(({ reason }) => forLastError(reason)),
           failed.map(({ dead }) => dead),
           settings.maxAttempts
         ]

@@ -13,3 +13,7 @@ export const safeText = (reason: string): string =>
 
 /** A notification's payload, kept whole. */
 export const safePayload = (payload: string): string => withoutNul(payload)
+
+/** A text for a database whose encoding may not hold every character of it. */
+export const inAscii = (text: string): string =>
+  text.replace(/[^\0-\x7f]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`)

@@ -22,8 +22,8 @@ interface PlanNode {
 const nodes = (plan: PlanNode): ReadonlyArray<PlanNode> => [plan, ...(plan.Plans ?? []).flatMap(nodes)]
 
 const names = outboxNames("public")
-const claimArguments = (limit: number) => `0, ${4 * limit}, ${limit}, 33554432, 33554432, '{}', '{}'`
-const claimTypes = "bigint, integer, integer, bigint, bigint, text[], text[]"
+const claimArguments = (limit: number) => `0, ${4 * limit}, ${limit}, 33554432, 33554432, '{}', '{}', false`
+const claimTypes = "bigint, integer, integer, bigint, bigint, text[], text[], boolean"
 
 const thousand = Array.from({ length: 1000 }, (_, n) => n + 1)
 const literal = (numbers: ReadonlyArray<number>) => `'{${numbers.join(",")}}'`

@@ -445,7 +445,7 @@ describe("a claim that is overtaken", () => {
       const claimer = yield* sqlClient(here.url)
       yield* claimer.query("set enable_seqscan = off; set enable_bitmapscan = off; begin")
       const claim = yield* Effect.fork(
-        claimer.query<{ readonly seq: string | null }>(text, ["0", 100, 100, 1_000_000, 1_000_000, [], []])
+        claimer.query<{ readonly seq: string | null }>(text, ["0", 100, 100, 1_000_000, 1_000_000, [], [], false])
       )
       yield* until(
         here.sql,

@@ -257,6 +257,40 @@ describe("a large body", () => {
       assert.isBelow(peak ?? 0, 400)
     })
   )
+
+  it.scopedLive(
+    "does not come with all the others at once: 200 rows of 10 MiB fit into bounded memory",
+    () =>
+      Effect.gen(function* () {
+        const database = yield* migratedDatabase
+        const vhost = yield* freshVhost
+        // The broker keeps the last one only: the memory to watch is ours, not its.
+        yield* vhost.api.declareQueue("bodies", { "x-max-length": 1 })
+        const sql = yield* sqlClient(database.url, 60_000)
+        yield* sql.query(
+          "insert into event_outbox (event_type, payload) values ('row', to_jsonb(repeat(md5('x') || md5(''), 163840)))"
+        )
+        yield* sql.query(
+          "insert into event_outbox (event_type, payload) select 'row', payload from event_outbox, generate_series(2, 200)"
+        )
+        const service = yield* startService({
+          DATABASE_URL: database.url,
+          AMQP_URL: vhost.url,
+          PG_LISTENER_ROUTES: "row=bodies"
+        })
+        // Ten times what a batch may have.
+        yield* eventually(
+          "30 rows processed",
+          sql.query("select count(*)::int as done from event_outbox where processed_at is not null"),
+          ([row]) => Number(row?.["done"]) >= 30,
+          "60 seconds"
+        )
+        const peak = peakMemoryMiB(service.pid)
+        yield* Effect.logInfo(`peak memory with 200 rows of 10 MiB pending: ${peak?.toFixed(0)} MiB`)
+        assert.isBelow(peak ?? 0, 700)
+      }),
+    90_000
+  )
 })
 
 describe("a database that is not in UTF-8", () => {
@@ -297,5 +331,37 @@ describe("a database that is not in UTF-8", () => {
         assert.strictEqual(dead[0]?.["payload"], "�")
         assert.notInclude(service.output(), "lost its database session")
       })
+  )
+
+  it.scopedLive("such as LATIN1: its bodies arrive in UTF-8, and reasons that it can't hold are still recorded", () =>
+    Effect.gen(function* () {
+      const { consumer, service, sql } = yield* bridgeIn(yield* encodedDatabase("LATIN1"))
+      const ids = [yield* insertRow(sql, { channel: "row", payload: '"ä"' })]
+      ids.push(yield* insertRow(sql, { channel: "lost" }))
+      const [fine, lost] = yield* fatesOfRows(sql, consumer, ids)
+      assert.strictEqual(shownFate(fine), '"ä"')
+      assert.match(shownFate(lost), /^dead letter: .*nowhere/)
+      assert.notInclude(service.output(), "lost its database session")
+    })
+  )
+
+  it.scopedLive("with a payload that can't be read in UTF-8 loses that row alone to a dead letter", () =>
+    Effect.gen(function* () {
+      const { consumer, service, sql } = yield* bridgeIn(yield* encodedDatabase("EUC_CN"))
+      // Well formed, and without a character in Unicode.
+      yield* sql.query(
+        `insert into event_outbox (channel, payload) values
+         ('row', '1'), ('row', convert_from('\\x22aaa122', 'EUC_CN')::jsonb), ('row', '3')`
+      )
+      const came = yield* consumer.take(2, "10 seconds")
+      assert.deepStrictEqual(came.map(({ body }) => body).sort(), ["1", "3"])
+      const dead = yield* eventually(
+        "the dead letter",
+        sql.query("select last_error from outbox_dead_letters"),
+        (rows) => rows.length === 1
+      )
+      assert.match(`${dead[0]?.["last_error"]}`, /^the payload can't be read as text: .*has no equivalent/)
+      assert.notInclude(service.output(), "lost its database session")
+    })
   )
 })
