@@ -142,10 +142,13 @@ describe("the ledger", () => {
     assert.deepStrictEqual(complaints(lost), ["database"])
   })
 
-  it("finds a duplicate without a fault between its first delivery and its settling", () => {
+  it("finds a duplicate without a fault between its writing and its settling", () => {
     const deliveries = [...good.deliveries, delivery("k2", { at: 12_000 })]
     assert.deepStrictEqual(complaints({ deliveries }), ["duplicated"])
     assert.deepStrictEqual(complaints({ deliveries, excuses: excused({ faults: [fault(50_000, 60_000)] }) }), [
+      "duplicated"
+    ])
+    assert.deepStrictEqual(complaints({ deliveries, excuses: excused({ faults: [fault(1_000, 6_000)] }) }), [
       "duplicated"
     ])
     const met = settle({ ...good, deliveries, excuses: excused({ faults: [fault(10_095, 11_000)] }) })

@@ -91,8 +91,12 @@ export const settle = (record: RoundRecord): Verdict => {
     else all.push(delivery)
   }
 
-  const faultedDuplicate = (first: Delivery, row: StoredRow | undefined) =>
-    faultBetween(first.at, row?.processedAt ?? first.at)
+  /**
+   * The batch was claimed after the event was written, and settled or lost before the row was marked. A worker that lost
+   * its session in between may publish for a while what another has claimed anew.
+   */
+  const metFault = (key: string, first: Delivery, row: StoredRow | undefined) =>
+    faultBetween(committed.get(key)?.endedAt ?? first.at, row?.processedAt ?? first.at)
   for (const [key, all] of arrivals) {
     const [first, ...again] = all
     if (first === undefined) continue
@@ -108,7 +112,7 @@ export const settle = (record: RoundRecord): Verdict => {
       else if (delivery.messageId !== first.messageId && isHandOver(key)) handedOver++
       else {
         duplicates++
-        if (!faultedDuplicate(first, row)) {
+        if (!metFault(key, first, row)) {
           const settled = row?.processedAt === undefined ? "never" : `${row.processedAt - first.at} ms later`
           const gap = delivery.at - first.at
           complain("duplicated", `${key} in ${delivery.queue} again after ${gap} ms, settled ${settled}, and no fault`)

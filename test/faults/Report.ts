@@ -46,6 +46,19 @@ export const details = (result: RoundResult, folder: string): string => {
   ].join("\n")
 }
 
+/** A round for a program. */
+export const record = ({ carriedOut, complaints, lastOpen, quietAfterMillis, schedule, totals }: RoundResult) => ({
+  seed: schedule.seed,
+  round: schedule.round,
+  replicas: schedule.replicas,
+  loadMillis: schedule.loadMillis,
+  faults: carriedOut.map(({ detail, failure, name }) => ({ name, detail, failure })),
+  totals,
+  quietAfterMillis,
+  lastOpen,
+  complaints
+})
+
 const sum = (results: ReadonlyArray<RoundResult>, of: (result: RoundResult) => number): number =>
   results.reduce((total, result) => total + of(result), 0)
 

@@ -75,7 +75,8 @@ export const committedTransactions = (world: World, seed: number, round: number)
 const expected: Readonly<Record<string, { readonly fewest: number; readonly most: number }>> = {
   listen: { fewest: 1, most: 1 },
   relay: { fewest: WORKERS, most: WORKERS },
-  jobs: { fewest: 0, most: 4 }
+  jobs: { fewest: 0, most: 4 },
+  doorbell: { fewest: 0, most: 1 }
 }
 
 /** Connections that should not be there, or are missing, in words; empty when all is as expected. */

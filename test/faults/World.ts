@@ -137,6 +137,8 @@ export const make = (folder: string): Effect.Effect<World, WorldError, Scope.Sco
             AMQP_URL: `amqp://guest:guest@127.0.0.1:${brokerProxy.port}`,
             PG_LISTENER_ROUTES: routes,
             PG_LISTENER_WORKERS: `${WORKERS}`,
+            // Two of them silence the doorbell again and again at this load, the third one next to never.
+            PG_LISTENER_BUSY_THRESHOLD: number < MAX_REPLICAS ? "30" : "200",
             // No fault here lasts long enough to make a dead letter.
             PG_LISTENER_MAX_ATTEMPTS: "100"
           },

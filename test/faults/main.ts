@@ -5,6 +5,7 @@
  * Exit code 1 when the ledger complained about any round.
  */
 import * as Fs from "node:fs"
+import * as Path from "node:path"
 import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
 import * as Clock from "effect/Clock"
@@ -52,6 +53,7 @@ const campaign = Effect.gen(function* () {
   for (let round = firstRound; round < firstRound + rounds; round++) {
     const result = yield* Round.run(world, Schedule.make(seed, round, loadSeconds), memory)
     results.push(result)
+    Fs.appendFileSync(Path.join(folder, "rounds.jsonl"), `${JSON.stringify(Report.record(result))}\n`)
     yield* Console.log(Report.line(result))
     if (result.complaints.length > 0) yield* Console.log(Report.details(result, folder))
   }

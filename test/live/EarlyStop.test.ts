@@ -13,7 +13,7 @@ const armed = "listens to signals"
  */
 const sayWhenArmed = `--import=data:text/javascript,${encodeURIComponent(
   `process.on("newListener", (name) => {
-     const ours = !new Error().stack.includes("node_modules")
+     const ours = !/node.modules/.test(new Error().stack)
      if (name === "SIGTERM" && ours) queueMicrotask(() => process.stdout.write("${armed}\\n"))
    })`
 )}`
