@@ -17,6 +17,15 @@ const send = Effect.gen(function* () {
   if (name === undefined || payload === undefined) {
     return yield* new SendError({ message: `Usage: npm run send -- campaign_click '{"a":1}'` })
   }
+  yield* Effect.try({
+    try: () => JSON.parse(payload),
+    catch: (error) =>
+      new SendError({
+        message:
+          `The payload is not JSON: ${payload}\n${error instanceof Error ? error.message : error}\n` +
+          `Put it between single quotes, so that the shell leaves it alone: npm run send -- ${name} '{"a":1}'`
+      })
+  })
   const address = yield* DemoAddress.find
   if (Option.isNone(address)) {
     return yield* new SendError({ message: "The demo does not run. Start it with: npm start" })

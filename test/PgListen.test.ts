@@ -327,6 +327,7 @@ describe("giving up", () => {
           gaps.map(({ annotations }) => annotations),
           [{ gapStart: "1970-01-01T00:00:05.000Z", gapEnd: "1970-01-01T00:04:06.000Z", gapMillis: 241_000 }]
         )
+        assert.match(gaps[0]?.text ?? "", /^notifications may have been lost: /)
         assert.strictEqual(lines.filter(({ text }) => text === "listening").length, 2)
       })
   )

@@ -146,7 +146,7 @@ export const postgresFaults: ReadonlyArray<FaultKind> = [
           world.withSql((sql) =>
             Effect.as(
               sql.query(
-                `set lock_timeout = '4s'; create constraint trigger faults_refuse_commit after update on event_outbox
+                `set lock_timeout = '8s'; create constraint trigger faults_refuse_commit after update on event_outbox
                 deferrable initially deferred for each row execute function faults_refuse_commit('${how}')`
               ),
               world.withSql((again) => again.query("drop trigger if exists faults_refuse_commit on event_outbox"))
@@ -185,7 +185,7 @@ export const postgresFaults: ReadonlyArray<FaultKind> = [
       inject: (world) =>
         held((scope) =>
           Effect.flatMap(Scope.extend(sqlClient(world.postgres.url), scope), (sql) =>
-            sql.query("set lock_timeout = '4s'; begin; lock table event_outbox in access exclusive mode")
+            sql.query("set lock_timeout = '8s'; begin; lock table event_outbox in access exclusive mode")
           )
         )
     })

@@ -5,6 +5,7 @@
 import * as Fs from "node:fs"
 import * as Path from "node:path"
 import { fileURLToPath } from "node:url"
+import * as Config from "effect/Config"
 import * as Effect from "effect/Effect"
 import type * as Scope from "effect/Scope"
 import { freePort } from "../../dev/LoopbackPorts.js"
@@ -89,10 +90,12 @@ export const declareExchange = ({ broker: { api } }: Pick<World, "broker">) =>
 export const make = (folder: string): Effect.Effect<World, WorldError, Scope.Scope> =>
   Effect.gen(function* () {
     Fs.mkdirSync(folder, { recursive: true })
+    const binDir = yield* Config.string("PG_LISTENER_TEST_PG_BIN").pipe(Effect.orElseSucceed(() => undefined))
     const [postgres, broker] = yield* Effect.all(
       [
         PrivatePostgres.make({
           folder: Path.join(folder, "postgres"),
+          binDir: binDir || undefined,
           settings: {
             fsync: "off",
             full_page_writes: "off",

@@ -46,6 +46,15 @@ const campaign = Effect.gen(function* () {
   const firstRound = yield* wholeNumber("round", values.round)
   const folder = fileURLToPath(new URL(`../../.data/faults/${seed}-${process.pid}`, import.meta.url))
 
+  let isGood = false
+  // Before the servers, so that it runs after they stopped.
+  yield* Effect.addFinalizer(() =>
+    Effect.sync(() => {
+      const rest =
+        isGood && !values.keep ? [folder] : ["postgres/data", "rabbitmq/mnesia"].map((data) => `${folder}/${data}`)
+      for (const path of rest) Fs.rmSync(path, { recursive: true, force: true, maxRetries: 3 })
+    })
+  )
   yield* Console.log(`Seed ${seed}, ${rounds} round(s). Starting PostgreSQL and RabbitMQ...`)
   const world = yield* World.make(folder)
   const memory = Round.noMemory()
@@ -64,10 +73,8 @@ const campaign = Effect.gen(function* () {
       message: `${bad.length} of ${results.length} rounds went wrong:\n${bad.map(({ schedule }) => `  ${Report.commandFor(schedule)}`).join("\n")}`
     })
   }
+  isGood = true
   yield* Console.log(`All ${results.length} rounds went well.`)
-  if (!values.keep) {
-    yield* Effect.addFinalizer(() => Effect.sync(() => Fs.rmSync(folder, { recursive: true, force: true })))
-  }
 })
 
 campaign.pipe(Effect.scoped, (program) => runAsProcess(program, { mustFinish: true }))

@@ -13,7 +13,8 @@ const armed = "listens to signals"
  */
 const sayWhenArmed = `--import=data:text/javascript,${encodeURIComponent(
   `process.on("newListener", (name) => {
-     const ours = !/node.modules/.test(new Error().stack)
+     // Written so that this text, which is on the stack too, does not match itself.
+     const ours = !/node[_]modules/.test(new Error().stack)
      if (name === "SIGTERM" && ours) queueMicrotask(() => process.stdout.write("${armed}\\n"))
    })`
 )}`

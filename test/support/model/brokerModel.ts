@@ -27,10 +27,10 @@ export const answerWords = [
 export type AnswerWord = (typeof answerWords)[number]
 
 /**
- * What the broker has made known about a message: nothing, or its last word. `suspected`: it was the only one in flight
- * when its channel was closed; the relay may blame it, or try it once more on a channel of its own.
+ * What the broker made known about a message. `suspected`: it was the only one in flight when its channel was closed; the
+ * relay may blame it, or try it once more on a channel of its own.
  */
-export type Word = "unanswered" | "confirmed" | "refused" | "suspected"
+export type Word = "confirmed" | "refused" | "suspected"
 
 export interface Delivery {
   readonly id: string
@@ -41,11 +41,10 @@ export interface BrokerModel {
   readonly sessionsFor: (process: Process) => AmqpSessions["Type"]
   /** Every arrival of a message in a queue. */
   readonly deliveries: ReadonlyArray<Delivery>
-  /** The last word about a message that was told since then. */
-  readonly wordSince: (id: string, sinceMillis: number) => Word
+  /** Every word about a message that was told since then. */
+  readonly wordsSince: (id: string, sinceMillis: number) => ReadonlySet<Word>
   readonly wasWrittenSince: (id: string, sinceMillis: number) => boolean
-  /** Whether the last time it was written ended with an ack. */
-  readonly lastWasConfirmed: (id: string) => boolean
+  readonly wasConfirmed: (id: string) => boolean
   readonly goAway: () => void
   readonly comeBack: () => void
   readonly block: () => void
@@ -67,13 +66,14 @@ interface Line {
 
 export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions): BrokerModel => {
   const deliveries: Array<Delivery> = []
-  const told = new Map<string, { readonly word: Word; readonly atMillis: number }>()
+  const told: Array<{ readonly id: string; readonly word: Word; readonly atMillis: number }> = []
+  const writtenAtMillis = new Map<string, number>()
   const lines = new Set<Line>()
   const nextAnswer = words(options.answers, "ack")
   let up = true
   let blocked = false
 
-  const say = (id: string, word: Word) => told.set(id, { word, atMillis: simulation.nowMillis() })
+  const say = (id: string, word: Word) => told.push({ id, word, atMillis: simulation.nowMillis() })
 
   const open = (process: Process, onNews: (news: SessionNews) => void): AmqpSession => {
     const ends = new Set<(end: ChannelEnd) => void>()
@@ -191,7 +191,7 @@ export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions):
       publish: (message, onAnswer) => {
         if (ended !== undefined) return "closed"
         options.onWrite(message.id)
-        say(message.id, "unanswered")
+        writtenAtMillis.set(message.id, simulation.nowMillis())
         const scripted = nextAnswer()
         const word =
           options.isPoison(message.id) && scripted.startsWith("ack") ? "nack" : blocked ? "silence" : scripted
@@ -213,12 +213,10 @@ export const makeBrokerModel = (simulation: Simulation, options: BrokerOptions):
 
   return {
     deliveries,
-    wordSince: (id, sinceMillis) => {
-      const last = told.get(id)
-      return last === undefined || last.atMillis < sinceMillis ? "unanswered" : last.word
-    },
-    wasWrittenSince: (id, sinceMillis) => (told.get(id)?.atMillis ?? -1) >= sinceMillis,
-    lastWasConfirmed: (id) => told.get(id)?.word === "confirmed",
+    wordsSince: (id, sinceMillis) =>
+      new Set(told.filter((one) => one.id === id && one.atMillis >= sinceMillis).map(({ word }) => word)),
+    wasWrittenSince: (id, sinceMillis) => (writtenAtMillis.get(id) ?? -1) >= sinceMillis,
+    wasConfirmed: (id) => told.some((one) => one.id === id && one.word === "confirmed"),
     goAway: () => {
       up = false
       for (const line of [...lines]) line.end("the broker went away")

@@ -103,7 +103,7 @@ export const broken = (history: History): ReadonlyArray<string> => {
       if (row === undefined) return complain(`promise 6: the message id ${id} is no row's`)
       for (const earlier of outbox.rows) {
         if (earlier.aggregate === undefined || earlier.aggregate !== row.aggregate || earlier.seq >= row.seq) continue
-        if (earlier.state === "pending" && !broker.lastWasConfirmed(earlier.id)) {
+        if (earlier.state === "pending" && !broker.wasConfirmed(earlier.id)) {
           complain(
             `promise 4: ${row.seq} was published before ${earlier.seq} of its aggregate was confirmed or given up`
           )
