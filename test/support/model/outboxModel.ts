@@ -38,7 +38,7 @@ export interface ModelRow {
 interface Transaction {
   readonly rows: Array<ModelRow>
   readonly claimed: Array<ModelRow>
-  readonly beganMillis: number
+  readonly lockedAtMillis: number
 }
 
 /** `killed`: its process is gone, and nobody waits for its answers any more. */
@@ -113,7 +113,7 @@ export const makeOutboxModel = (
   /** Promises 1, 5 and 6 at the moment they can be broken. */
   const inspectCommit = (transaction: Transaction, processed: ReadonlyArray<string>, failed: ReadonlyArray<string>) => {
     for (const row of transaction.claimed) {
-      const told = broker.wordsSince(row.id, transaction.beganMillis)
+      const told = broker.wordsSince(row.id, transaction.lockedAtMillis)
       const isMessage = row.kind === "good" || row.kind === "poison"
       const marked = processed.includes(String(row.seq))
       const counted = failed.includes(String(row.seq))
@@ -164,7 +164,7 @@ export const makeOutboxModel = (
           const { transaction } = session
           if (
             session.alive &&
-            transaction?.claimed.some(({ id }) => broker.wasWrittenSince(id, transaction.beganMillis))
+            transaction?.claimed.some(({ id }) => broker.wasWrittenSince(id, transaction.lockedAtMillis))
           ) {
             complain("a session was closed in the middle of a batch")
           }
@@ -189,7 +189,7 @@ export const makeOutboxModel = (
           const candidates = rows.filter((row) => isPending(row) && isDue(row, full, beganMillis) && !isHeld(row))
           yield* trip("claim", word === "slow" ? 50 : 1)
           if (word === "session lost") return yield* lose("claim")
-          const transaction: Transaction = { rows: [], claimed: [], beganMillis }
+          const transaction: Transaction = { rows: [], claimed: [], lockedAtMillis: nowMillis() }
           for (const row of candidates) {
             if (transaction.rows.length === limit) break
             if (row.lockedBy !== undefined || !isPending(row) || !isDue(row, full, beganMillis)) continue
