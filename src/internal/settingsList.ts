@@ -102,7 +102,7 @@ export const settings = {
     form: amqpUrl(amqpExample),
     required: true,
     example: amqpExample,
-    meaning: "the RabbitMQ broker"
+    meaning: "the RabbitMQ broker; amqps:// takes cacertfile, certfile, keyfile, verify and server_name_indication"
   }),
   routes: plain("PG_LISTENER_ROUTES", routes, defaultRoutes, "where events go: channel or event type = queue"),
   schema: plain("PG_LISTENER_SCHEMA", identifier, "public", "the schema that holds event_outbox"),
