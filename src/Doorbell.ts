@@ -23,6 +23,7 @@ import type * as Scope from "effect/Scope"
 import type { Database } from "./Database.js"
 import type { DatabaseError } from "./Errors.js"
 import { doorbellDatabase } from "./internal/doorbellSession.js"
+import { monotonicMillisOf } from "./internal/monotonic.js"
 import * as Metrics from "./Metrics.js"
 import type { PgConnector } from "./PgConnector.js"
 import type { Settings } from "./Settings.js"
@@ -104,7 +105,7 @@ export const make = (options: DoorbellOptions): Effect.Effect<Doorbell> =>
 
     const noteRings = (rings: number) => {
       if (thresholdPerSecond === 0 || mode !== "quiet") return
-      const now = clock.unsafeCurrentTimeMillis()
+      const now = monotonicMillisOf(clock)
       if (now - windowStartMillis >= RATE_WINDOW_MILLIS) {
         windowStartMillis = now
         ringsInWindow = 0

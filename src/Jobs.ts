@@ -2,13 +2,13 @@
  * The jobs beside the cycle (design, section 5): poll, sweep, clean-up, and the low-water mark. Each is a forked fiber
  * under `Schedule.spaced`; a failed run is logged and the next one comes all the same.
  */
-import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Metric from "effect/Metric"
 import * as Schedule from "effect/Schedule"
 import type { AmqpPublisher } from "./AmqpPublisher.js"
 import type { DatabaseError } from "./Errors.js"
+import { monotonicMillis } from "./internal/monotonic.js"
 import * as Metrics from "./Metrics.js"
 import type { Outbox } from "./Outbox.js"
 import type { Activity } from "./RelayWorker.js"
@@ -67,7 +67,7 @@ export const sweep = (
     Effect.gen(function* () {
       const status = yield* publisher.status
       if (!status.connected || status.blocked || activity.draining) return
-      if ((yield* Clock.currentTimeMillis) < activity.claimedAtMillis + AT_WORK_MILLIS) return
+      if ((yield* monotonicMillis) < activity.claimedAtMillis + AT_WORK_MILLIS) return
       const overdue = yield* outbox.countOverdue
       if (overdue === 0) return
       yield* Metric.incrementBy(Metrics.eventsSwept, overdue)

@@ -10,10 +10,10 @@
  * place: what waits from before is the old holder's, what comes after is the new one's, each exactly once. Only after a
  * crash are notifications of the last second published twice, and under other message ids, since they have no row.
  */
-import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Schedule from "effect/Schedule"
+import { monotonicMillis } from "./internal/monotonic.js"
 import type { LiveNotification } from "./LiveEvents.js"
 import type { PgListen } from "./PgListen.js"
 
@@ -52,7 +52,7 @@ export const make = (
 
   const look = Effect.gen(function* () {
     if (waiting.length === 0) return
-    const askedAtMillis = yield* Clock.currentTimeMillis
+    const askedAtMillis = yield* monotonicMillis
     if (yield* listen.isLiveOwner) return yield* Effect.flatMap(takeAll, publish)
     // Without a session nobody was asked, and nothing is known.
     const { connected } = yield* listen.status
@@ -62,11 +62,11 @@ export const make = (
 
   return {
     add: (notifications) =>
-      Effect.map(Clock.currentTimeMillis, (atMillis) => {
+      Effect.map(monotonicMillis, (atMillis) => {
         for (const notification of notifications) waiting.push({ notification, atMillis })
         if (waiting.length > CAPACITY) waiting = waiting.slice(-CAPACITY)
       }),
-    handedOver: Effect.map(Clock.currentTimeMillis, (atMillis) => {
+    handedOver: Effect.map(monotonicMillis, (atMillis) => {
       handedOverAtMillis = atMillis
       waiting = []
     }),

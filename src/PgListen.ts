@@ -1,7 +1,6 @@
 /**
  * The LISTEN side: one dedicated session on every channel, reconnected for as long as it makes sense.
  */
-import * as Clock from "effect/Clock"
 import * as Context from "effect/Context"
 import * as Data from "effect/Data"
 import * as DateTime from "effect/DateTime"
@@ -15,6 +14,7 @@ import type * as Scope from "effect/Scope"
 import * as Stream from "effect/Stream"
 import { ListenError, ListenExhausted } from "./Errors.js"
 import { type ListenSession, type OpenListenSession, openListenSession } from "./internal/listenSession.js"
+import { monotonicMillis } from "./internal/monotonic.js"
 import { makeNotificationBuffer, type NotificationBuffer } from "./internal/notificationBuffer.js"
 import { PgConnector } from "./PgConnector.js"
 import { reconnectLimit, reconnectLimited } from "./Reconnect.js"
@@ -147,7 +147,7 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
 
   const tryLock = (own: Current): Effect.Effect<void> =>
     Effect.gen(function* () {
-      own.nextTryAtMillis = (yield* Clock.currentTimeMillis) + lockTryMillis
+      own.nextTryAtMillis = (yield* monotonicMillis) + lockTryMillis
       own.trying = yield* own.session.tryLock.pipe(
         Effect.catchAll(() => Effect.succeed(false)),
         Effect.flatMap((held) =>
@@ -259,7 +259,7 @@ export const makePgListen = (options: PgListenOptions): PgListen["Type"] => {
       const own = current
       if (own === undefined) return false
       if (own.held) return true
-      if (own.trying === undefined && (yield* Clock.currentTimeMillis) >= own.nextTryAtMillis) yield* tryLock(own)
+      if (own.trying === undefined && (yield* monotonicMillis) >= own.nextTryAtMillis) yield* tryLock(own)
       if (own.trying !== undefined) yield* Effect.timeoutOption(Fiber.await(own.trying), heartbeatTimeout)
       return current === own && own.held
     }),

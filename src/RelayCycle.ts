@@ -3,10 +3,10 @@
  *
  * The cycle costs a fixed number of statements and of Effect steps per batch; what happens per event is plain code.
  */
-import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import * as Metric from "effect/Metric"
 import type { AmqpPublisher } from "./AmqpPublisher.js"
+import { monotonicMillis } from "./internal/monotonic.js"
 import { undisturbed } from "./internal/undisturbed.js"
 import type { Outcome, Publishable } from "./Message.js"
 import * as Metrics from "./Metrics.js"
@@ -97,15 +97,15 @@ const deliver = Effect.fn("Relay.deliver")(function* (
   startedMillis: number
 ) {
   const { worker, publisher, encode, maxAttempts } = options
-  const claimedMillis = yield* Clock.currentTimeMillis
+  const claimedMillis = yield* monotonicMillis
   const outcomes = yield* publisher.publish(rows.map(encode))
-  const confirmedMillis = yield* Clock.currentTimeMillis
+  const confirmedMillis = yield* monotonicMillis
   const verdicts = judge(rows, outcomes, maxAttempts)
 
   if (verdicts.processed.length === 0 && verdicts.failed.length === 0) yield* worker.rollback
   else yield* worker.settle({ processed: verdicts.processed, failed: verdicts.failed })
 
-  const settledMillis = yield* Clock.currentTimeMillis
+  const settledMillis = yield* monotonicMillis
   const sinceClaimSeconds = (confirmedMillis - claimedMillis) / 1000
   let released = false
   rows.forEach((row, index) => {
@@ -135,7 +135,7 @@ const deliver = Effect.fn("Relay.deliver")(function* (
  * away: its transaction is gone or its outcome unknown, in which case the rows come again with the same message ids.
  */
 export const runCycle = Effect.fn("Relay.cycle")(function* (options: CycleOptions) {
-  const startedMillis = yield* Clock.currentTimeMillis
+  const startedMillis = yield* monotonicMillis
   const { contended, rows } = yield* options.worker.claim({ limit: options.limit, full: options.full })
   if (rows.length === 0) return { ...idle, contended } satisfies CycleResult
   const { released, unknown } = yield* undisturbed(deliver(options, rows, startedMillis))

@@ -1,11 +1,11 @@
 /**
  * One worker: its own connection, and the loop that decides when to run the next cycle.
  */
-import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import type { AmqpPublisher } from "./AmqpPublisher.js"
 import type { DatabaseError } from "./Errors.js"
+import { monotonicMillis } from "./internal/monotonic.js"
 import type { Outbox } from "./Outbox.js"
 import { type CycleOptions, type CycleResult, runCycle } from "./RelayCycle.js"
 import type { Wake } from "./Wake.js"
@@ -80,7 +80,7 @@ const session = (options: WorkerOptions, onCycle: Effect.Effect<void>) =>
       yield* onCycle
       options.onClaimed(result.claimed)
       options.activity.draining = result.claimed >= options.limit
-      if (result.claimed > 0) options.activity.claimedAtMillis = yield* Clock.currentTimeMillis
+      if (result.claimed > 0) options.activity.claimedAtMillis = yield* monotonicMillis
       yield* afterCycle(options, result, full, pauses)
     }
   })

@@ -3,6 +3,7 @@ import * as Effect from "effect/Effect"
 import * as TestClock from "effect/TestClock"
 import type { LiveNotification } from "../src/LiveEvents.js"
 import * as LiveStandby from "../src/LiveStandby.js"
+import { withWallClock } from "./support/wallClock.js"
 
 const notification = (n: number): LiveNotification => ({
   id: `live-${n}`,
@@ -98,5 +99,20 @@ describe("a replica that does not hold the live lock", () => {
       yield* TestClock.adjust("2 seconds")
       assert.deepStrictEqual(published, [])
     })
+  )
+
+  it.scoped("after a hand-over waits no longer when the machine's clock is put back", () =>
+    withWallClock((wall) =>
+      Effect.gen(function* () {
+        const { published, standby, state } = yield* start
+        yield* standby.handedOver
+        yield* standby.add([notification(1)])
+        wall.setOff(-600_000)
+        yield* TestClock.adjust("10 seconds")
+        state.owner = true
+        yield* TestClock.adjust("2 seconds")
+        assert.deepStrictEqual(published, [])
+      })
+    )
   )
 })

@@ -17,6 +17,7 @@ import { ListenError, ListenExhausted } from "../src/Errors.js"
 import type { ListenHandlers, ListenSession, OpenListenSession } from "../src/internal/listenSession.js"
 import { bufferLimits } from "../src/internal/notificationBuffer.js"
 import { type ListenEvent, makePgListen, type PgListen } from "../src/PgListen.js"
+import { withWallClock } from "./support/wallClock.js"
 
 const channels = ["orders", "event_outbox"]
 const refused = new ListenError({ why: "connect", reason: "ECONNREFUSED" })
@@ -447,6 +448,21 @@ describe("the live owner", () => {
       }
       assert.strictEqual(tries, 1)
     })
+  )
+
+  it.scoped("a lock held elsewhere is asked for a second later, wherever the machine's clock was put meanwhile", () =>
+    withWallClock((wall) =>
+      Effect.gen(function* () {
+        let tries = 0
+        const scripted = yield* script({ tryLock: Effect.sync(() => ++tries >= 2) })
+        const { listen } = yield* start(scripted)
+        yield* settle
+        wall.setOff(-600_000)
+        yield* TestClock.adjust("1 second")
+        yield* listen.isLiveOwner
+        assert.strictEqual(tries, 2)
+      })
+    )
   )
 
   it.scoped("a lock held elsewhere is asked for at most once a second", () =>

@@ -16,6 +16,7 @@ import {
   settle,
   type Written
 } from "./support/scriptedAmqp.js"
+import { withWallClock } from "./support/wallClock.js"
 
 const confirmTimeoutMillis = 10_000
 
@@ -252,6 +253,24 @@ describe("publishBatch", () => {
       assert.strictEqual(reasonOf(outcomes[0]), "no answer from the broker within 10000 ms")
       assert.strictEqual(bench.stalls.count, 1)
     })
+  )
+
+  it.effect("the time-out is the same when the machine's clock is put back or forward meanwhile", () =>
+    withWallClock((wall) =>
+      Effect.gen(function* () {
+        for (const offMillis of [-600_000, 600_000]) {
+          const bench = yield* makeBench
+          const fiber = yield* bench.publish([event("a")])
+          yield* bench.shared.next
+          yield* TestClock.adjust("5 seconds")
+          wall.setOff(offMillis)
+          yield* TestClock.adjust("4999 millis")
+          assert.strictEqual(fiber.unsafePoll(), null)
+          yield* TestClock.adjust("1 millis")
+          assert.deepStrictEqual(tags(yield* Fiber.join(fiber)), ["Unknown"])
+        }
+      })
+    )
   )
 
   it.effect("each message has the whole time-out, none is begun after it, and all ends within twice of it", () =>

@@ -5,13 +5,13 @@
  * Instead of `pg.Pool`, whose clients are built before anything can be read anew (the URL, its secret file) and which
  * takes a client back while an answer is still due.
  */
-import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Scope from "effect/Scope"
 import type * as pg from "pg"
 import { DatabaseError } from "../Errors.js"
+import { monotonicMillis } from "./monotonic.js"
 import { destroySocket } from "./pgSocket.js"
 
 export interface PooledClient {
@@ -113,7 +113,7 @@ export const makeClientPool = (options: ClientPoolOptions): Effect.Effect<Client
 
     const take = (restore: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>) =>
       Effect.gen(function* () {
-        const giveUpAt = (yield* Clock.currentTimeMillis) + Duration.toMillis(options.lendTimeout)
+        const giveUpAt = (yield* monotonicMillis) + Duration.toMillis(options.lendTimeout)
         while (true) {
           const entry = idle.pop()
           if (entry?.alive()) return entry
@@ -132,7 +132,7 @@ export const makeClientPool = (options: ClientPoolOptions): Effect.Effect<Client
               )
             )
           }
-          const left = giveUpAt - (yield* Clock.currentTimeMillis)
+          const left = giveUpAt - (yield* monotonicMillis)
           // Interruptible within the time-out: the callers of transactions are not, and would wait for ever.
           yield* restore(wakeUp.pipe(Effect.interruptible, Effect.timeoutOption(Math.max(left, 0))))
           if (left <= 0) {

@@ -5,10 +5,10 @@
  * payload that can't become text at all (PostgreSQL's limit is a gigabyte, and `1e131071` alone is 131,072 digits) would
  * fail the whole claim, again and again. Read alone, behind a savepoint, such a row is the only one to pay.
  */
-import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import type { DatabaseError } from "../Errors.js"
 import type { OutboxRow } from "../Outbox.js"
+import { monotonicMillis } from "./monotonic.js"
 import type { OutboxNames } from "./outboxNames.js"
 
 /** A row's payload as text; null when it has more than $2 bytes. $1: seq. */
@@ -37,11 +37,11 @@ export const readPayloads = Effect.fnUntraced(function* (
     readonly recover: Effect.Effect<void, DatabaseError>
   }
 ) {
-  const startedMillis = yield* Clock.currentTimeMillis
+  const startedMillis = yield* monotonicMillis
   const complete: Array<OutboxRow> = []
   let loaded = 0
   for (const row of rows) {
-    if (complete.length > 0 && (yield* Clock.currentTimeMillis) - startedMillis >= longestMillis) break
+    if (complete.length > 0 && (yield* monotonicMillis) - startedMillis >= longestMillis) break
     const answer = yield* Effect.either(session.read(row.seq))
     if (answer._tag === "Left") {
       if (!isAboutData(answer.left)) return yield* answer.left

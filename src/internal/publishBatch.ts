@@ -16,6 +16,7 @@ import { type Message, Outcome, type Publishable } from "../Message.js"
 import type { ChannelEnd, ConfirmChannel, Returned } from "./amqpChannel.js"
 import { messageOf } from "./amqpWire.js"
 import { indexById, type Ledger, makeLedger, messageAt, refusalAt } from "./batchLedger.js"
+import { monotonicMillisOf } from "./monotonic.js"
 
 export interface BatchOptions {
   /** The channel that all workers share. */
@@ -40,7 +41,7 @@ const refusedByBroker = (reason: string): Outcome => Outcome.Refused({ reason, p
 export const publishBatch = Effect.fnUntraced(function* (batch: ReadonlyArray<Publishable>, options: BatchOptions) {
   const ledger = makeLedger(batch)
   const clock = yield* Effect.clock
-  const startedAt = clock.unsafeCurrentTimeMillis()
+  const startedAt = monotonicMillisOf(clock)
   yield* runPass(ledger, clock, options.channel, { ...options, alone: false, startedAt, gone: noneGone })
   if (ledger.open() > 0) yield* isolate(ledger, clock, options)
   return ledger.outcomes()
@@ -48,10 +49,10 @@ export const publishBatch = Effect.fnUntraced(function* (batch: ReadonlyArray<Pu
 
 /** One by one, on a channel that is replaced each time a culprit closes it. */
 const isolate = Effect.fnUntraced(function* (ledger: Ledger, clock: Clock.Clock, options: BatchOptions) {
-  const startedAt = clock.unsafeCurrentTimeMillis()
+  const startedAt = monotonicMillisOf(clock)
   const gone = new Map<string, string>()
   while (ledger.open() > 0) {
-    if (clock.unsafeCurrentTimeMillis() >= startedAt + options.confirmTimeoutMillis) {
+    if (monotonicMillisOf(clock) >= startedAt + options.confirmTimeoutMillis) {
       return ledger.abandon("no time left to look for the message that closed the channel")
     }
     const opened = yield* Effect.either(options.openChannel)
@@ -75,7 +76,7 @@ const noneGone: ReadonlyMap<string, string> = new Map()
 interface PassOptions extends BatchOptions {
   /** One message at a time. */
   readonly alone: boolean
-  /** After `startedAt` + confirm time-out no message is begun. Epoch milliseconds. */
+  /** After `startedAt` + confirm time-out no message is begun. On the monotonic clock. */
   readonly startedAt: number
   /** Exchanges that just refused a message of this batch, and what the broker said: no second try. */
   readonly gone: ReadonlyMap<string, string>
@@ -98,7 +99,7 @@ const runPass = (
   options: PassOptions
 ): Effect.Effect<PassEnd> => {
   const pass = makePass(ledger, clock, channel, options)
-  const firstWaitMillis = options.startedAt + options.confirmTimeoutMillis - clock.unsafeCurrentTimeMillis()
+  const firstWaitMillis = options.startedAt + options.confirmTimeoutMillis - monotonicMillisOf(clock)
   // Interruptible by itself: inside the caller's uninterruptible region the race would else wait for the sleep to end.
   const watch = Effect.iterate(firstWaitMillis, {
     while: () => true,
@@ -143,7 +144,7 @@ const makePass = (ledger: Ledger, clock: Clock.Clock, channel: ConfirmChannel, o
     const refusal = gone.get(message.exchange)
     if (refusal !== undefined) return ledger.settle(index, refusedByBroker(refusal))
 
-    writtenAt[index] = clock.unsafeCurrentTimeMillis()
+    writtenAt[index] = monotonicMillisOf(clock)
     inFlight++
     try {
       const taken = channel.publish(message, (acked) => answer(index, message, acked))
@@ -204,7 +205,7 @@ const makePass = (ledger: Ledger, clock: Clock.Clock, channel: ConfirmChannel, o
 
   /** Looks at the clock; returns after how many milliseconds to look again. */
   const expire = (): number => {
-    const now = clock.unsafeCurrentTimeMillis()
+    const now = monotonicMillisOf(clock)
     if (!late && now >= startedAt + confirmTimeoutMillis) {
       late = true
       ledger.abandon("not answered before its channel was closed", isInFlight)

@@ -3,12 +3,12 @@
  *
  * A queue that exists is right as it is, whatever its properties: they are its owner's business.
  */
-import * as Clock from "effect/Clock"
 import * as Effect from "effect/Effect"
 import type { AmqpError } from "../Errors.js"
 import type { Message } from "../Message.js"
 import type { SettingsShape } from "../Settings.js"
 import type { AmqpSession } from "./amqpSession.js"
+import { monotonicMillis } from "./monotonic.js"
 
 type QueueSettings = Pick<SettingsShape, "routes" | "declareQueues" | "queueType">
 
@@ -66,7 +66,7 @@ export const makeVanishedQueues = (settings: QueueSettings): VanishedQueues => {
   const lastLookMillis = new Map<string, number>()
 
   const look = Effect.fnUntraced(function* (session: AmqpSession, queue: string) {
-    const now = yield* Clock.currentTimeMillis
+    const now = yield* monotonicMillis
     if (now - (lastLookMillis.get(queue) ?? Number.NEGATIVE_INFINITY) < lookEveryMillis) return
     lastLookMillis.set(queue, now)
     vanished.delete(queue)
