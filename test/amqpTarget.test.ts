@@ -96,7 +96,8 @@ describe("advice", () => {
       [failure("wrong version number", "EPROTO"), /5671/],
       [failure("alert", "ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED"), /certfile and keyfile/],
       [failure("403 (ACCESS-REFUSED)"), /AMQP_URL_FILE/],
-      [failure("Socket closed abruptly during opening handshake"), /amqps/]
+      [failure("Socket closed abruptly during opening handshake"), /amqps/],
+      [failure("read ECONNRESET", "ECONNRESET"), /amqps/]
     ]
     for (const [cause, expected] of advised) assert.match(amqpAdvice(cause, plain) ?? "none", expected, cause.message)
   })

@@ -181,7 +181,7 @@ export const amqpAdvice = (cause: unknown, { protocol }: AmqpTarget["connect"]):
   if (/ACCESS.REFUSED/.test(words)) {
     return "Check user and password in AMQP_URL, or in the file that AMQP_URL_FILE names"
   }
-  // All that a broker says to plain bytes at its port for TLS.
-  const isSilent = protocol === "amqp" && words.startsWith("Socket closed abruptly")
-  return isSilent ? "If the broker speaks TLS at this port, write amqps://" : undefined
+  // All that a broker says to plain bytes at its port for TLS: it hangs up, or resets what it did not read.
+  const hangsUp = /^Socket closed abruptly|\b(ECONNRESET|EPIPE)\b/.test(words)
+  return protocol === "amqp" && hangsUp ? "If the broker speaks TLS at this port, write amqps://" : undefined
 }
