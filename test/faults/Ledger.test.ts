@@ -170,6 +170,7 @@ describe("the ledger", () => {
     const deliveries = [...good.deliveries, delivery("k0")]
     assert.deepStrictEqual(complaints({ deliveries, earlier: new Map([["k0", "delivered"]]) }), ["duplicated"])
     assert.deepStrictEqual(complaints({ deliveries, earlier: new Map([["k0", "lost"]]) }), [])
+    assert.deepStrictEqual(complaints({ deliveries, earlier: new Map([["k0", "handed over"]]) }), [])
   })
 
   it("finds a second message id: for a row, or for a row and its notification", () => {
@@ -204,6 +205,7 @@ describe("the ledger", () => {
     const verdict = settle({ ...good, ...record, excuses: handOver })
     assert.deepStrictEqual(verdict.complaints, [])
     assert.include(verdict.totals, { handedOver: 1, duplicates: 0 })
+    assert.strictEqual(verdict.keys.get("k1"), "handed over")
     const rows = [1, 2].map((seq) => row("k1", seq, { id: seq === 1 ? "one" : "other", live: true, queue: "live" }))
     assert.deepStrictEqual(complaints({ ...record, rows, excuses: handOver }), [])
     assert.deepStrictEqual(complaints({ rows: [...good.rows, row("k2", 3)], excuses: handOver }), ["second message id"])

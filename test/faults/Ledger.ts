@@ -1,13 +1,22 @@
 /**
  * The ledger: what was written, what is stored, and what arrived, held against each other after a round. Pure.
  */
-import type { Complaint, ComplaintKind, Delivery, RoundRecord, StoredRow, Totals, WrittenEvent } from "./Model.js"
+import type {
+  Complaint,
+  ComplaintKind,
+  Delivery,
+  KeyState,
+  RoundRecord,
+  StoredRow,
+  Totals,
+  WrittenEvent
+} from "./Model.js"
 
 export interface Verdict {
   readonly totals: Totals
   readonly complaints: ReadonlyArray<Complaint>
   /** What later rounds must know of this one's keys. */
-  readonly keys: ReadonlyMap<string, "delivered" | "lost">
+  readonly keys: ReadonlyMap<string, KeyState>
 }
 
 /** Around a fault: its effects reach a little past it, and the clocks of two processes are read. */
@@ -74,6 +83,7 @@ export const settle = (record: RoundRecord): Verdict => {
     if (before !== undefined) {
       // A row of an earlier round was settled then. Only a broker that was killed gives out what it gave out before.
       if (delivery.redelivered) redelivered++
+      else if (before === "handed over") handedOver++
       else if (before === "lost" && !late.has(key)) late.add(key)
       else if (excuses.brokerKilledAt.some((at) => at <= delivery.at)) redelivered++
       else complain("duplicated", `${key} of an earlier round came again in ${queue}`)
@@ -141,8 +151,10 @@ export const settle = (record: RoundRecord): Verdict => {
     else if (processedAt === undefined) complain("stuck", `${key} of ${queue} is still pending (attempts: ${attempts})`)
   }
 
-  const keys = new Map<string, "delivered" | "lost">()
-  for (const key of committed.keys()) keys.set(key, arrivals.has(key) ? "delivered" : "lost")
+  const keys = new Map<string, KeyState>()
+  for (const key of committed.keys()) {
+    keys.set(key, arrivals.has(key) ? (isHandOver(key) ? "handed over" : "delivered") : "lost")
+  }
   return {
     keys,
     complaints: [...found].map(([kind, entry]) => ({ kind, ...entry })),

@@ -104,6 +104,12 @@ export interface Excuses {
   readonly brokerKilledAt: ReadonlyArray<number>
 }
 
+/**
+ * What became of an event: `handed over` is a delivered notification of a round in which replicas took over from one
+ * another, so that the new holder may publish it again, even in the next round.
+ */
+export type KeyState = "delivered" | "lost" | "handed over"
+
 export interface RoundRecord {
   readonly transactions: ReadonlyArray<WrittenTransaction>
   /** The transactions that the database has, by their marker rows. */
@@ -111,8 +117,8 @@ export interface RoundRecord {
   readonly rows: ReadonlyArray<StoredRow>
   /** In the order of their arrival. */
   readonly deliveries: ReadonlyArray<Delivery>
-  /** Keys that were delivered in earlier rounds, and live ones that were given up as lost. */
-  readonly earlier: ReadonlyMap<string, "delivered" | "lost">
+  /** Of earlier rounds. */
+  readonly earlier: ReadonlyMap<string, KeyState>
   readonly excuses: Excuses
 }
 

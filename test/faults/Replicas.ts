@@ -44,6 +44,7 @@ export interface Replica {
   readonly order: (orders: {
     readonly clockMillis?: number
     readonly blockMillis?: number
+    readonly collect?: boolean
   }) => Effect.Effect<void, ReplicaFailed>
   readonly isReady: Effect.Effect<boolean>
   /** Resident memory in bytes; `undefined` when it is down. */

@@ -47,7 +47,15 @@ export const details = (result: RoundResult, folder: string): string => {
 }
 
 /** A round for a program. */
-export const record = ({ carriedOut, complaints, lastOpen, quietAfterMillis, schedule, totals }: RoundResult) => ({
+export const record = ({
+  carriedOut,
+  complaints,
+  lastOpen,
+  memoryBytes,
+  quietAfterMillis,
+  schedule,
+  totals
+}: RoundResult) => ({
   seed: schedule.seed,
   round: schedule.round,
   replicas: schedule.replicas,
@@ -56,6 +64,7 @@ export const record = ({ carriedOut, complaints, lastOpen, quietAfterMillis, sch
   totals,
   quietAfterMillis,
   lastOpen,
+  memoryMegabytes: memoryBytes.map((bytes) => Math.round(bytes / 1024 / 1024)),
   complaints
 })
 
