@@ -15,6 +15,8 @@ import { AmqpError } from "./Errors.js"
 import { type Fatal, supervised } from "./Fatal.js"
 import { AmqpSessions } from "./internal/amqpSession.js"
 import { addressOf } from "./internal/amqpWire.js"
+import { linkWriters } from "./internal/otlpLinks.js"
+import { MESSAGE_COUNT, rabbitSpan, spanNames } from "./internal/otlpNames.js"
 import { publishBatch } from "./internal/publishBatch.js"
 import { checkTopology, makeVanishedQueues } from "./internal/queues.js"
 import { makeSharedSession, type SharedNews, type SharedSession } from "./internal/sharedSession.js"
@@ -123,7 +125,12 @@ const make = Effect.gen(function* () {
   )
   yield* supervised("amqp", life.pipe(Stream.tapError(report), Stream.retry(reconnectForever), Stream.runDrain))
 
-  const publish = Effect.fn("AmqpPublisher.publish")(function* (batch: ReadonlyArray<Publishable>) {
+  const publish = Effect.fn(
+    spanNames.publish,
+    rabbitSpan
+  )(function* (batch: ReadonlyArray<Publishable>) {
+    yield* Effect.annotateCurrentSpan(MESSAGE_COUNT, batch.length)
+    yield* linkWriters(batch)
     const shared = current
     if (shared === undefined) return allUnknown(batch, "not connected")
     if (vanished.any()) yield* vanished.repair(shared.session)

@@ -9,11 +9,14 @@ import { DoorbellDatabase } from "./Doorbell.js"
 import { Fatal } from "./Fatal.js"
 import { Health } from "./Health.js"
 import * as HealthServer from "./HealthServer.js"
+import { MetricsText } from "./MetricsText.js"
 import { Outbox } from "./Outbox.js"
+import * as OutboxGauges from "./OutboxGauges.js"
 import { PgConnector } from "./PgConnector.js"
 import { PgListen } from "./PgListen.js"
 import { Relay } from "./Relay.js"
 import { SchemaGate } from "./SchemaGate.js"
+import * as Tracing from "./Tracing.js"
 
 /** Shows the components' states to the probes while they run, and "stopping" from the first moment of the shutdown. */
 const ReportHealth = Layer.scopedDiscard(
@@ -31,15 +34,17 @@ const ReportHealth = Layer.scopedDiscard(
  * Layers close in the opposite order of the list below, top first:
  *
  * 1. `ReportHealth`: `/readyz` answers 503 from here on.
- * 2. `Relay`: intake stops (LISTEN), the jobs stop, every batch in hand is published and settled.
+ * 2. `Relay`, `OutboxGauges`: intake stops (LISTEN), the jobs stop, every batch in hand is published and settled.
  * 3. `AmqpPublisher`: the confirm channel and the connection are closed.
  * 4. `Outbox`, `Database`: the pool is closed.
- * 5. `HealthServer`: the HTTP server, last.
+ * 5. `Tracing`: the last traces are sent, two seconds at most.
+ * 6. `HealthServer`: the HTTP server, last.
  *
  * What it needs from outside: the settings, and `Fatal`, through which a loop that ends brings the process down.
  */
 export const App = ReportHealth.pipe(
   Layer.provideMerge(Relay.layer),
+  Layer.provideMerge(OutboxGauges.layer),
   Layer.provideMerge(SchemaGate.layer),
   Layer.provideMerge(PgListen.layer),
   Layer.provideMerge(AmqpPublisher.layer),
@@ -47,7 +52,9 @@ export const App = ReportHealth.pipe(
   Layer.provideMerge(DoorbellDatabase.layer),
   Layer.provideMerge(Database.layer),
   Layer.provideMerge(PgConnector.layer),
+  Layer.provideMerge(Tracing.layer),
   Layer.provideMerge(HealthServer.layer),
+  Layer.provideMerge(MetricsText.layer),
   Layer.provideMerge(Health.layer),
   Layer.provideMerge(Fatal.layer)
 )

@@ -1,5 +1,5 @@
 /**
- * The probes over HTTP (design, section 10): `/health`, `/readyz`, `/livez`.
+ * The probes over HTTP (design, section 10): `/health`, `/readyz`, `/livez`; and `/metrics`.
  */
 import { createServer } from "node:http"
 import * as HttpLayerRouter from "@effect/platform/HttpLayerRouter"
@@ -13,6 +13,8 @@ import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
 import { HealthServerError } from "./Errors.js"
 import { Health, type HealthReport } from "./Health.js"
+import { CONTENT_TYPE } from "./internal/prometheusText.js"
+import { MetricsText } from "./MetricsText.js"
 import { Settings } from "./Settings.js"
 
 const iso = (epochMillis: number): string => DateTime.formatIso(DateTime.unsafeMake(epochMillis))
@@ -65,12 +67,18 @@ const ready = Effect.gen(function* () {
   return yield* HttpServerResponse.json({ status: ok ? "ok" : "error", checks }, { status: ok ? 200 : 503 })
 })
 
+const metrics = Effect.gen(function* () {
+  const text = yield* (yield* MetricsText).read
+  return HttpServerResponse.text(text, { contentType: CONTENT_TYPE })
+})
+
 const Routes = HttpLayerRouter.use((router) =>
   Effect.all(
     [
       router.add("GET", "/health", health),
       router.add("GET", "/readyz", ready),
-      router.add("GET", "/livez", HttpServerResponse.json({ status: "ok" }))
+      router.add("GET", "/livez", HttpServerResponse.json({ status: "ok" })),
+      router.add("GET", "/metrics", metrics)
     ],
     { discard: true }
   )
@@ -116,7 +124,7 @@ const cannotListen = (host: string, port: number, { cause }: HttpServerError.Ser
 }
 
 /** The server; a port that is taken or not allowed ends the start with a clear error. */
-export const layer: Layer.Layer<never, HealthServerError, Settings | Health> = Layer.unwrapEffect(
+export const layer: Layer.Layer<never, HealthServerError, Settings | Health | MetricsText> = Layer.unwrapEffect(
   Effect.map(Settings, ({ health: { host, port } }) => {
     const server = createServer()
     // Built above the listening server, so it runs before `close`, which would wait for ever for a half-sent request.

@@ -9,7 +9,6 @@ import * as Clock from "effect/Clock"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Either from "effect/Either"
-import * as Metric from "effect/Metric"
 import * as Queue from "effect/Queue"
 import * as Schedule from "effect/Schedule"
 import type * as Scope from "effect/Scope"
@@ -35,10 +34,6 @@ export type EncodeLive = (notification: LiveNotification) => Either.Either<Publi
 const BUFFER_SIZE = 1_000
 const BATCH_SIZE = 200
 const RETRY_INTERVAL = Duration.seconds(1)
-
-type LiveOutcome = "published" | "row" | "kept" | "dead"
-const count = (outcome: LiveOutcome, by: number) =>
-  Metric.incrementBy(Metric.tagged(Metrics.liveEvents, "outcome", outcome), by)
 
 export interface LiveEvents {
   /** Takes notifications over. Past the buffer's size it waits until the surplus is in the table. */
@@ -83,7 +78,7 @@ export const make = (encode: EncodeLive): Effect.Effect<LiveEvents, never, Outbo
       const unmatched: ReadonlyArray<boolean> = []
       const matched = yield* persist("the look-up of live events", all.length, unmatched, outbox.matchRows(all))
       const rest = all.filter((_, index) => matched[index] !== true)
-      yield* count("row", all.length - rest.length)
+      yield* Metrics.countLiveEvents("row", all.length - rest.length)
       return rest
     })
 
@@ -100,8 +95,8 @@ export const make = (encode: EncodeLive): Effect.Effect<LiveEvents, never, Outbo
 
     const store = Effect.fn("LiveEvents.store")(function* (kept: ReadonlyArray<LiveRow>, dead: ReadonlyArray<LiveRow>) {
       yield* keep([...kept, ...dead])
-      yield* count("kept", kept.length)
-      yield* count("dead", dead.length)
+      yield* Metrics.countLiveEvents("kept", kept.length)
+      yield* Metrics.countLiveEvents("dead", dead.length)
       for (const row of dead) {
         if (row.kind !== "dead") continue
         yield* Effect.logError(`live event became a dead letter: ${row.reason}`).pipe(annotated(row))
@@ -125,7 +120,7 @@ export const make = (encode: EncodeLive): Effect.Effect<LiveEvents, never, Outbo
         const outcome = outcomes[index]
         if (outcome?._tag !== "Confirmed") kept.push(pending(notification, refusalOf(outcome)))
       })
-      yield* count("published", messages.length - kept.length)
+      yield* Metrics.countLiveEvents("published", messages.length - kept.length)
       yield* store(kept, dead)
       for (const row of kept) {
         if (row.kind !== "pending" || row.refused === undefined) continue

@@ -66,7 +66,7 @@ export class Relay extends Context.Tag("pg-listener/Relay")<Relay, { readonly wa
         encode: (row: Parameters<typeof encodeRow>[0]) => encodeRow(row, settings),
         limit: settings.batchSize,
         maxAttempts: settings.maxAttempts,
-        eventTypeLabel: Metrics.boundedLabel(settings.routes.all.map((route) => route.source))
+        eventTypeLabel: Metrics.eventTypeLabel(settings.routes)
       }
       yield* supervised(
         "relay",
@@ -147,7 +147,8 @@ const listenHandler = ({ doorbell, listen, live, outbox, settings, standby, wake
 
   const onNotifications = (events: ReadonlyArray<Received>) =>
     Effect.gen(function* () {
-      yield* wake.ring
+      const full = events.some(({ channel, payload }) => channel === settings.wakeChannel && payload === Wake.FULL)
+      yield* full ? wake.ringFull : wake.ring
       const receivedAtSeconds = yield* LiveEvents.nowSeconds
       const received = events
         .filter(({ channel }) => channel !== settings.wakeChannel && routed.has(channel))

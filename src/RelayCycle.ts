@@ -7,6 +7,7 @@ import * as Effect from "effect/Effect"
 import * as Metric from "effect/Metric"
 import type { AmqpPublisher } from "./AmqpPublisher.js"
 import { monotonicMillis } from "./internal/monotonic.js"
+import { cycleAttributes, spanNames } from "./internal/otlpNames.js"
 import { undisturbed } from "./internal/undisturbed.js"
 import type { Outcome, Publishable } from "./Message.js"
 import * as Metrics from "./Metrics.js"
@@ -30,7 +31,8 @@ export interface CycleOptions {
   readonly limit: number
   readonly full: boolean
   readonly maxAttempts: number
-  readonly eventTypeLabel: (eventType: string | undefined) => string
+  /** {@link Metrics.eventTypeLabel} with the routes. */
+  readonly eventTypeLabel: (row: OutboxRow) => string
 }
 
 interface Failure {
@@ -91,7 +93,7 @@ const logFailure = ({ dead, reason, row }: Failure) =>
 const idle: CycleResult = { claimed: 0, unknown: 0, contended: false, released: false }
 
 /** From the claimed rows to the commit. */
-const deliver = Effect.fn("Relay.deliver")(function* (
+const deliver = Effect.fnUntraced(function* (
   options: CycleOptions,
   rows: ReadonlyArray<OutboxRow>,
   startedMillis: number
@@ -101,6 +103,12 @@ const deliver = Effect.fn("Relay.deliver")(function* (
   const outcomes = yield* publisher.publish(rows.map(encode))
   const confirmedMillis = yield* monotonicMillis
   const verdicts = judge(rows, outcomes, maxAttempts)
+  yield* Effect.annotateCurrentSpan({
+    [cycleAttributes.claimed]: rows.length,
+    [cycleAttributes.processed]: verdicts.processed.length,
+    [cycleAttributes.failed]: verdicts.failed.length,
+    [cycleAttributes.unknown]: verdicts.unknown
+  })
 
   if (verdicts.processed.length === 0 && verdicts.failed.length === 0) yield* worker.rollback
   else yield* worker.settle({ processed: verdicts.processed, failed: verdicts.failed })
@@ -111,14 +119,14 @@ const deliver = Effect.fn("Relay.deliver")(function* (
   rows.forEach((row, index) => {
     if (outcomes[index]?._tag !== "Confirmed") return
     Metrics.publishLatencySeconds.unsafeUpdate(row.ageSeconds + sinceClaimSeconds, [])
-    if (row.attempts > 0) released = true
+    if (row.waited) released = true
   })
   yield* Metric.incrementBy(Metrics.eventsPublished, verdicts.processed.length)
   yield* Metric.update(Metrics.batchDurationSeconds, (settledMillis - startedMillis) / 1000)
   for (const failure of verdicts.failures) {
     const { dead, row } = failure
     if (dead) released = true
-    yield* Metric.increment(Metric.tagged(Metrics.eventsFailed, "event_type", options.eventTypeLabel(row.eventType)))
+    yield* Metrics.countFailure(options.eventTypeLabel(row))
     yield* logFailure(failure)
   }
   if (verdicts.unknown > 0) {
@@ -134,7 +142,7 @@ const deliver = Effect.fn("Relay.deliver")(function* (
  * undisturbed, and every wait in it has a bound. After a `DatabaseError`, or a stop, the worker's session is to be thrown
  * away: its transaction is gone or its outcome unknown, in which case the rows come again with the same message ids.
  */
-export const runCycle = Effect.fn("Relay.cycle")(function* (options: CycleOptions) {
+export const runCycle = Effect.fn(spanNames.cycle)(function* (options: CycleOptions) {
   const startedMillis = yield* monotonicMillis
   const { contended, rows } = yield* options.worker.claim({ limit: options.limit, full: options.full })
   if (rows.length === 0) return { ...idle, contended } satisfies CycleResult

@@ -23,6 +23,8 @@ export interface Destination {
 export interface Routes {
   /** By channel first, then by event type; exact before pattern, the longest pattern first. */
   readonly resolve: (key: RouteKey) => Either.Either<Destination, Refusal>
+  /** The source, as configured, of the route that a channel or an event type of this name has; `undefined` without one. */
+  readonly sourceOf: (name: string | undefined) => string | undefined
   /** The channels to LISTEN on: every exact source. */
   readonly channels: ReadonlyArray<string>
   /** The queues that routes name directly, each once. */
@@ -69,6 +71,13 @@ interface Target {
   readonly key: ReadonlyArray<string | { readonly placeholder: Placeholder }>
 }
 
+interface Route {
+  readonly source: Source
+  /** The source as it was written. */
+  readonly spelling: string
+  readonly target: Target
+}
+
 /**
  * Reads `source=target,…`. All problems are told, each a sentence that says which route it is about.
  *
@@ -78,7 +87,7 @@ interface Target {
 export const parseRoutes = (text: string): Either.Either<Routes, ReadonlyArray<string>> => {
   const problems: Array<string> = []
   const sources = new Map<string, Source>()
-  const routes: Array<{ readonly source: Source; readonly target: Target }> = []
+  const routes: Array<Route> = []
   const all: Array<{ readonly source: string; readonly target: string }> = []
   const entries = split(lex(text, problems), ",").map(trim)
   if (entries.at(-1)?.length === 0) entries.pop()
@@ -102,7 +111,7 @@ export const parseRoutes = (text: string): Either.Either<Routes, ReadonlyArray<s
       continue
     }
     sources.set(identity, source)
-    routes.push({ source, target })
+    routes.push({ source, spelling, target })
     all.push({ source: spelling, target: spelled(right) })
   }
   return problems.length > 0 ? Either.left(problems) : Either.right(compile(routes, all))
@@ -182,25 +191,28 @@ const parseKey = (chars: Chars, tell: Tell): Target["key"] | undefined => {
 
 type Resolve = Routes["resolve"]
 
-const compile = (
-  routes: ReadonlyArray<{ readonly source: Source; readonly target: Target }>,
-  all: Routes["all"]
-): Routes => {
-  const exact = new Map<string, Resolve>()
-  const patterns: Array<{ readonly prefix: string; readonly resolve: Resolve }> = []
-  for (const { source, target } of routes) {
-    const resolve = toResolve(target)
-    if (source.isPattern) patterns.push({ prefix: source.name, resolve })
-    else exact.set(source.name, resolve)
+interface Found {
+  readonly source: string
+  readonly resolve: Resolve
+}
+
+const compile = (routes: ReadonlyArray<Route>, all: Routes["all"]): Routes => {
+  const exact = new Map<string, Found>()
+  const patterns: Array<{ readonly prefix: string; readonly found: Found }> = []
+  for (const { source, spelling, target } of routes) {
+    const found = { source: spelling, resolve: toResolve(target) }
+    if (source.isPattern) patterns.push({ prefix: source.name, found })
+    else exact.set(source.name, found)
   }
   patterns.sort((a, b) => b.prefix.length - a.prefix.length)
-  const find = (name: string | undefined): Resolve | undefined =>
+  const find = (name: string | undefined): Found | undefined =>
     name === undefined
       ? undefined
-      : (exact.get(name) ?? patterns.find((pattern) => name.startsWith(pattern.prefix))?.resolve)
+      : (exact.get(name) ?? patterns.find((pattern) => name.startsWith(pattern.prefix))?.found)
   const targets = routes.map((route) => route.target)
   return {
-    resolve: (key) => (find(key.channel) ?? find(key.eventType) ?? noRoute)(key),
+    resolve: (key) => (find(key.channel) ?? find(key.eventType) ?? noRoute).resolve(key),
+    sourceOf: (name) => find(name)?.source,
     // A longer source can't be a channel, but it can well be an event type.
     channels: [...exact.keys()].filter((name) => !exceedsBytes(name, channelBytes)),
     queues: [...new Set(targets.filter((target) => target.exchange === "").map((target) => target.key.join("")))],
@@ -212,12 +224,14 @@ const compile = (
 /** Never for good: the next configuration may have the route. */
 const refusal = (reason: string): Refusal => new Refusal({ reason, permanent: false })
 
-const noRoute: Resolve = ({ channel, eventType }) => {
-  const names = [
-    ...(channel === undefined ? [] : [`channel ${shown(channel)}`]),
-    ...(eventType === undefined ? [] : [`event type ${shown(eventType)}`])
-  ]
-  return Either.left(refusal(`no route for ${names.join(", ") || "an event without channel and type"}`))
+const noRoute: { readonly resolve: Resolve } = {
+  resolve: ({ channel, eventType }) => {
+    const names = [
+      ...(channel === undefined ? [] : [`channel ${shown(channel)}`]),
+      ...(eventType === undefined ? [] : [`event type ${shown(eventType)}`])
+    ]
+    return Either.left(refusal(`no route for ${names.join(", ") || "an event without channel and type"}`))
+  }
 }
 
 const toResolve = ({ exchange, key }: Target): Resolve => {

@@ -36,6 +36,7 @@ export interface SettingsShape {
   readonly sweepAfter: Duration.Duration
   readonly cleanupInterval: Duration.Duration
   readonly retention: Duration.Duration
+  readonly gaugesInterval: Duration.Duration
   readonly heartbeatInterval: Duration.Duration
   readonly heartbeatTimeout: Duration.Duration
   readonly shutdownTimeout: Duration.Duration

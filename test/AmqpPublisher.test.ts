@@ -55,6 +55,7 @@ const makeBench = (
       amqpUrl: Effect.succeed(Redacted.make(url)),
       routes: {
         resolve: () => Either.left(new Refusal({ reason: "not used", permanent: false })),
+        sourceOf: () => undefined,
         channels: [],
         queues: ["campaign_click_trigger", "other_queue"],
         exchanges: ["x", "y"],

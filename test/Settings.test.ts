@@ -74,6 +74,7 @@ describe("the settings", () => {
         sweepAfter: Duration.millis(30_000),
         cleanupInterval: Duration.millis(3_600_000),
         retention: Duration.millis(86_400_000),
+        gaugesInterval: Duration.millis(15_000),
         heartbeatInterval: Duration.millis(10_000),
         heartbeatTimeout: Duration.millis(5_000),
         shutdownTimeout: Duration.millis(20_000),
@@ -110,6 +111,7 @@ describe("the settings", () => {
         PG_LISTENER_SWEEP_AFTER: "1 minute",
         PG_LISTENER_CLEANUP_INTERVAL: "2h",
         PG_LISTENER_RETENTION: "1 week",
+        PG_LISTENER_GAUGES_INTERVAL: "1 minute",
         PG_LISTENER_HEARTBEAT_INTERVAL: " 3S ",
         PG_LISTENER_HEARTBEAT_TIMEOUT: "1 Second",
         PG_LISTENER_SHUTDOWN_TIMEOUT: "1h",
@@ -136,6 +138,7 @@ describe("the settings", () => {
         sweepAfter: Duration.millis(60_000),
         cleanupInterval: Duration.millis(7_200_000),
         retention: Duration.millis(604_800_000),
+        gaugesInterval: Duration.millis(60_000),
         heartbeatInterval: Duration.millis(3_000),
         heartbeatTimeout: Duration.millis(1_000),
         shutdownTimeout: Duration.millis(3_600_000),
@@ -414,7 +417,7 @@ describe("the table of settings", () => {
     const names =
       "ROUTES SCHEMA WAKE_CHANNEL HEALTH_PORT HEALTH_HOST ADMIN_TOKEN BATCH_SIZE WORKERS MAX_ATTEMPTS \
 MAX_MESSAGE_BYTES CONFIRM_TIMEOUT POLL_INTERVAL BUSY_THRESHOLD BUSY_GAP SWEEP_INTERVAL SWEEP_AFTER CLEANUP_INTERVAL RETENTION \
-HEARTBEAT_INTERVAL HEARTBEAT_TIMEOUT SHUTDOWN_TIMEOUT DECLARE_QUEUES QUEUE_TYPE"
+GAUGES_INTERVAL HEARTBEAT_INTERVAL HEARTBEAT_TIMEOUT SHUTDOWN_TIMEOUT DECLARE_QUEUES QUEUE_TYPE"
     const ours = names.split(" ").map((name) => `PG_LISTENER_${name}`)
     assert.deepStrictEqual(
       settingsTable.map(({ name }) => name),

@@ -97,7 +97,7 @@ const longestEventType = 1000
 const lockAndRead = ({ outbox }: OutboxNames, due: string) => `
 locked as materialized (
   select o.seq, o.id, o.channel, o.event_type, o.aggregate_type, o.aggregate_id, o.payload, o.headers, o.attempts,
-    o.created_at
+    o.retry_after is not null as waited, o.created_at
   from ${outbox} o
   where o.seq = any(array(select c.seq from candidates c))
     and ${pending("o")} and ${due}
@@ -146,7 +146,7 @@ batch as (
   select t.seq::text as seq, t.id::text as id, t.channel, left(t.event_type, ${longestEventType}) as event_type,
     t.aggregate_type, t.aggregate_id,
     case when t.bytes <= $5::bigint then t.body end as payload, t.bytes as payload_bytes,
-    t.headers_text as headers, t.attempts,
+    t.headers_text as headers, t.attempts, t.waited,
     floor(extract(epoch from t.created_at))::float8 as created_at_seconds,
     extract(epoch from clock_timestamp() - t.created_at)::float8 as age_seconds
   from texts t
@@ -201,6 +201,7 @@ export interface ClaimAnswer {
   readonly payload_bytes: number | null
   readonly headers: string | null
   readonly attempts: number
+  readonly waited: boolean
   readonly created_at_seconds: number
   readonly age_seconds: number
 }

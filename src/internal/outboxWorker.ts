@@ -14,6 +14,7 @@ import type { PgConnector } from "../PgConnector.js"
 import type { SettingsShape } from "../Settings.js"
 import { type ClaimAnswer, claimFull, claimReady } from "./claimSql.js"
 import { isAboutData, type Payload, readPayload, readPayloads } from "./heavyBatch.js"
+import { postgresSpan, spanNames } from "./otlpNames.js"
 import type { OutboxNames } from "./outboxNames.js"
 import { toDatabaseError } from "./pgErrors.js"
 import { inAscii, safeText } from "./safeText.js"
@@ -82,6 +83,7 @@ const toRow = (answer: ClaimAnswer, seq: string): OutboxRow => ({
   payloadBytes: answer.payload_bytes ?? 0,
   headers: answer.headers ?? undefined,
   attempts: answer.attempts,
+  waited: answer.waited,
   createdAtSeconds: answer.created_at_seconds,
   ageSeconds: answer.age_seconds
 })
@@ -154,7 +156,10 @@ export const openWorker = Effect.fnUntraced(function* (options: {
     recover: Effect.asVoid(send(client, "skip a payload", [{ text: `rollback to ${savepoint}` }]))
   }
 
-  const claim: OutboxWorker["claim"] = Effect.fn("OutboxWorker.claim")(function* ({ full, limit }) {
+  const claim: OutboxWorker["claim"] = Effect.fn(
+    spanNames.claim,
+    postgresSpan
+  )(function* ({ full, limit }) {
     const { above, leftOut } = full ? wholeTable : floor()
     const blocked = { ids: leftOut.map(({ id }) => id), types: leftOut.map(({ type }) => type) }
     let heavy = false
@@ -209,7 +214,10 @@ export const openWorker = Effect.fnUntraced(function* (options: {
     }
   })
 
-  const settle: OutboxWorker["settle"] = Effect.fn("OutboxWorker.settle")(function* ({ failed, processed }) {
+  const settle: OutboxWorker["settle"] = Effect.fn(
+    spanNames.settle,
+    postgresSpan
+  )(function* ({ failed, processed }) {
     const operation = "settle"
     const statements: Array<Statement> = []
     const expected: Array<number> = []

@@ -112,6 +112,7 @@ export const readSettings = Effect.fn("Settings.read")(function* (environment: E
     sweepAfter: plain(settings.sweepAfter),
     cleanupInterval: plain(settings.cleanupInterval),
     retention: plain(settings.retention),
+    gaugesInterval: plain(settings.gaugesInterval),
     heartbeatInterval: plain(settings.heartbeatInterval),
     heartbeatTimeout: plain(settings.heartbeatTimeout),
     shutdownTimeout: plain(settings.shutdownTimeout),

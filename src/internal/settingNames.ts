@@ -39,7 +39,7 @@ export const nearest = (name: string, known: ReadonlySet<string>): string | unde
 }
 
 /** How many letters must be put in, taken out or changed to make one text of the other. */
-const editDistance = (a: string, b: string): number => {
+export const editDistance = (a: string, b: string): number => {
   let row = Array.from({ length: b.length + 1 }, (_, index) => index)
   for (let i = 0; i < a.length; i++) {
     const next = [i + 1]

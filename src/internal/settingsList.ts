@@ -173,6 +173,12 @@ export const settings = {
     "how often processed rows are deleted"
   ),
   retention: plain("PG_LISTENER_RETENTION", duration("36500 days"), "24 hours", "how long a processed row is kept"),
+  gaugesInterval: plain(
+    "PG_LISTENER_GAUGES_INTERVAL",
+    duration("1 hour"),
+    "15 seconds",
+    "how often the table's figures for /metrics are read"
+  ),
   heartbeatInterval: plain(
     "PG_LISTENER_HEARTBEAT_INTERVAL",
     duration("1 hour"),

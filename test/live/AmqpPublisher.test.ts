@@ -33,6 +33,7 @@ const publisherOn = (url: string, options: PublisherOptions = {}) => {
     amqpUrl: Effect.succeed(Redacted.make(url)),
     routes: {
       resolve: () => Either.left(new Refusal({ reason: "not used", permanent: false })),
+      sourceOf: () => undefined,
       channels: [],
       queues: options.queues ?? [queue],
       exchanges: options.exchanges ?? [],
