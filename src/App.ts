@@ -3,8 +3,10 @@
  */
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import { Admin } from "./Admin.js"
 import { AmqpPublisher } from "./AmqpPublisher.js"
 import { Database } from "./Database.js"
+import { DeadLetters } from "./DeadLetters.js"
 import { DoorbellDatabase } from "./Doorbell.js"
 import { Fatal } from "./Fatal.js"
 import { Health } from "./Health.js"
@@ -36,7 +38,7 @@ const ReportHealth = Layer.scopedDiscard(
  * 1. `ReportHealth`: `/readyz` answers 503 from here on.
  * 2. `Relay`, `OutboxGauges`: intake stops (LISTEN), the jobs stop, every batch in hand is published and settled.
  * 3. `AmqpPublisher`: the confirm channel and the connection are closed.
- * 4. `Outbox`, `Database`: the pool is closed.
+ * 4. `Outbox`, `Admin.open`: `/admin` answers 503. `Database`: the pool is closed.
  * 5. `Tracing`: the last traces are sent, two seconds at most.
  * 6. `HealthServer`: the HTTP server, last.
  *
@@ -49,12 +51,15 @@ export const App = ReportHealth.pipe(
   Layer.provideMerge(PgListen.layer),
   Layer.provideMerge(AmqpPublisher.layer),
   Layer.provideMerge(Outbox.layer),
+  Layer.provideMerge(Admin.open),
+  Layer.provideMerge(DeadLetters.layer),
   Layer.provideMerge(DoorbellDatabase.layer),
   Layer.provideMerge(Database.layer),
   Layer.provideMerge(PgConnector.layer),
   Layer.provideMerge(Tracing.layer),
   Layer.provideMerge(HealthServer.layer),
   Layer.provideMerge(MetricsText.layer),
+  Layer.provideMerge(Admin.layer),
   Layer.provideMerge(Health.layer),
   Layer.provideMerge(Fatal.layer)
 )

@@ -1,11 +1,9 @@
 /**
- * The commands: `run` (the default), `migrate`, `--help`, `--version`. Exit code 0 when done, 1 when it failed, 2 when the command
- * line can't be understood.
+ * The command line: which command is meant, and what its end means as an exit code. 0 when done, 1 when it failed, 2 when the
+ * command line can't be understood; a command may have more (3 of `status`).
  */
-import { readFileSync } from "node:fs"
 import * as Cause from "effect/Cause"
 import * as Console from "effect/Console"
-import * as Data from "effect/Data"
 import * as DateTime from "effect/DateTime"
 import * as Deferred from "effect/Deferred"
 import * as Duration from "effect/Duration"
@@ -13,36 +11,39 @@ import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
 import * as Option from "effect/Option"
 import { App } from "./App.js"
+import * as Check from "./commands/Check.js"
+import { command } from "./commands/Command.js"
+import * as DeadLetters from "./commands/DeadLetters.js"
+import * as Status from "./commands/Status.js"
 import { SettingsError } from "./Errors.js"
 import { Fatal } from "./Fatal.js"
+import { UsageError, unknownWord } from "./internal/commandLine.js"
+import { packageVersion } from "./internal/packageVersion.js"
 import * as Logging from "./Logging.js"
 import { migrate } from "./Migrate.js"
 import { PgConnector } from "./PgConnector.js"
 import { logsForPeople, Settings, type SettingsShape, settingsTable } from "./Settings.js"
 
-/** The command line can't be understood. */
-export class UsageError extends Data.TaggedError("UsageError")<{ readonly reason: string }> {
-  override get message(): string {
-    return `${this.reason}\n\n${usage}`
-  }
-}
-
-const version = (): string => {
-  const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
-    version: string
-  }
-  return version
-}
-
 const usage = `pg-listener carries events from PostgreSQL to RabbitMQ and loses none of them.
 
-Usage: node dist/main.js [command]
+Usage: node dist/main.js [command] [options]
 
 Commands:
-  run        carry events until SIGTERM (the default)
-  migrate    create or upgrade the tables, then end
-  --help     show this text and the environment variables
-  --version  show the version`
+  run           carry events until SIGTERM (the default)
+  migrate       create or upgrade the tables, then end
+  status        show how the outbox is doing
+  check         check every precondition, and say how to mend what fails
+  dead-letters  list, show, retry or discard the events that were given up
+  --help        show this text and the environment variables; behind a command, its own
+  --version     show the version`
+
+const runUsage = `Usage: node dist/main.js run
+
+Carries events until SIGTERM or SIGINT; then it finishes the batch in hand and ends with exit code 0.`
+
+const migrateUsage = `Usage: node dist/main.js migrate
+
+Creates the tables in PG_LISTENER_SCHEMA, or brings them up to date. Needs DATABASE_URL, and a role that may create objects.`
 
 const help = (): string => {
   const width = Math.max(...settingsTable.map(({ name }) => name.length))
@@ -74,7 +75,10 @@ const run = Effect.gen(function* () {
   const settings = yield* Settings
   const { routes, shutdownTimeout } = settings
   yield* Effect.logInfo("pg-listener started").pipe(
-    Effect.annotateLogs({ version: version(), routes: routes.all.map(({ source, target }) => `${source}=${target}`) })
+    Effect.annotateLogs({
+      version: packageVersion(),
+      routes: routes.all.map(({ source, target }) => `${source}=${target}`)
+    })
   )
   yield* warnOfShortShutdown(settings)
   yield* Effect.flatMap(Fatal, Deferred.await).pipe(
@@ -94,24 +98,43 @@ const runMigrate = migrate.pipe(
   Effect.provide(Logging.layer)
 )
 
-/** The program for a command line (without `node` and the script). */
+const known = ["run", "migrate", "status", "check", "dead-letters", "help", "--help", "--version"]
+
+/** A command that takes no words but `--help`. */
+const plain = <E, R>(usage: string, words: ReadonlyArray<string>, effect: Effect.Effect<void, E, R>) =>
+  command({ usage, options: [], mostOperands: 0 }, words, () => Effect.as(effect, 0))
+
+/** The program for a command line (without `node` and the script); it gives the exit code. */
 export const program = (args: ReadonlyArray<string>) => {
-  const [command = "run", ...rest] = args
-  if (rest.length > 0) return new UsageError({ reason: `unexpected argument: ${rest.join(" ")}` })
-  switch (command) {
+  const [name = "run", ...words] = args
+  switch (name) {
     case "run":
-      return Effect.provide(run, Settings.layer)
+      return plain(runUsage, words, Effect.provide(run, Settings.layer))
     case "migrate":
-      return Effect.provide(runMigrate, Settings.layerDatabaseOnly)
+      return plain(migrateUsage, words, Effect.provide(runMigrate, Settings.layerDatabaseOnly))
+    case "status":
+      return Status.run(words)
+    case "check":
+      return Check.run(words)
+    case "dead-letters":
+      return DeadLetters.run(words)
     case "--help":
     case "-h":
     case "help":
-      return Console.log(help())
+      return plain(
+        usage,
+        words,
+        Effect.suspend(() => Console.log(help()))
+      )
     case "--version":
     case "-v":
-      return Console.log(version())
+      return plain(
+        usage,
+        words,
+        Effect.suspend(() => Console.log(packageVersion()))
+      )
     default:
-      return new UsageError({ reason: `unknown command: ${command}` })
+      return new UsageError({ reason: unknownWord("command", name, known), usage })
   }
 }
 
@@ -139,9 +162,13 @@ export const reportAtEdge = <A, E, R>(
         : Effect.void
   )
 
-/** 0 after a success or a signal, 2 when the command line can't be understood, else 1. */
-export const exitCode = (exit: Exit.Exit<unknown, unknown>): number => {
-  if (Exit.isSuccess(exit) || Cause.isInterruptedOnly(exit.cause)) return 0
+/** Whether a stop by a signal is the proper end of a command line: of the service alone; what else is stopped was not done. */
+export const endsByStop = ([name = "run"]: ReadonlyArray<string>): boolean => name === "run"
+
+/** What a command gave, 2 when the command line can't be understood, else 1; a stop is 0 where it is a success. */
+export const exitCode = (exit: Exit.Exit<unknown, unknown>, stopIsSuccess: boolean): number => {
+  if (Exit.isSuccess(exit)) return typeof exit.value === "number" ? exit.value : 0
+  if (Cause.isInterruptedOnly(exit.cause)) return stopIsSuccess ? 0 : 1
   const failure = Cause.failureOption(exit.cause)
   return Option.isSome(failure) && failure.value instanceof UsageError ? 2 : 1
 }

@@ -80,3 +80,42 @@ export class AmqpError extends Data.TaggedError("AmqpError")<{ readonly operatio
     return `AMQP ${this.operation}: ${this.reason}`
   }
 }
+
+/** Something that a person or a script asked for can't be understood: which part of it, why, and what to do. */
+export class BadInput extends Data.TaggedError("BadInput")<{
+  readonly parameter: string
+  readonly problem: string
+  readonly mend: string
+}> {
+  override get message(): string {
+    return `${this.parameter}: ${sentences(this.problem, this.mend)}`
+  }
+}
+
+/** No row has this id: it never was there, or it was discarded, or deleted after its retention time. */
+export class UnknownDeadLetter extends Data.TaggedError("UnknownDeadLetter")<{ readonly id: string }> {
+  override get message(): string {
+    return `no event has the id ${this.id}`
+  }
+}
+
+/** The event is there, and is no dead letter: somebody was faster, or it never was one. `pending` means that it will go out. */
+export class NotDeadAnyMore extends Data.TaggedError("NotDeadAnyMore")<{
+  readonly id: string
+  readonly state: "pending" | "processed"
+}> {
+  override get message(): string {
+    return `the event ${this.id} is not dead any more: it is ${this.state}`
+  }
+}
+
+/** An action on many dead letters ended early. What was `done` before stays done, and asking again does the rest. */
+export class BulkUnfinished extends Data.TaggedError("BulkUnfinished")<{
+  readonly action: "retry" | "discard"
+  readonly done: number
+  readonly cause: DatabaseError
+}> {
+  override get message(): string {
+    return `the ${this.action} ended early, after ${this.done} dead letters: ${this.cause.message}`
+  }
+}

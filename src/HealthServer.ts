@@ -1,5 +1,5 @@
 /**
- * The probes over HTTP (design, section 10): `/health`, `/readyz`, `/livez`; and `/metrics`.
+ * The probes over HTTP (design, section 10): `/health`, `/readyz`, `/livez`; `/metrics`; and `/admin`.
  */
 import { createServer } from "node:http"
 import * as HttpLayerRouter from "@effect/platform/HttpLayerRouter"
@@ -11,6 +11,8 @@ import * as DateTime from "effect/DateTime"
 import * as Duration from "effect/Duration"
 import * as Effect from "effect/Effect"
 import * as Layer from "effect/Layer"
+import type { Admin } from "./Admin.js"
+import * as AdminRoutes from "./AdminRoutes.js"
 import { HealthServerError } from "./Errors.js"
 import { Health, type HealthReport } from "./Health.js"
 import { CONTENT_TYPE } from "./internal/prometheusText.js"
@@ -124,7 +126,7 @@ const cannotListen = (host: string, port: number, { cause }: HttpServerError.Ser
 }
 
 /** The server; a port that is taken or not allowed ends the start with a clear error. */
-export const layer: Layer.Layer<never, HealthServerError, Settings | Health | MetricsText> = Layer.unwrapEffect(
+export const layer: Layer.Layer<never, HealthServerError, Settings | Health | MetricsText | Admin> = Layer.unwrapEffect(
   Effect.map(Settings, ({ health: { host, port } }) => {
     const server = createServer()
     // Built above the listening server, so it runs before `close`, which would wait for ever for a half-sent request.
@@ -142,7 +144,10 @@ export const layer: Layer.Layer<never, HealthServerError, Settings | Health | Me
         )
       )
     )
-    return HttpLayerRouter.serve(Routes, { disableLogger: true, disableListenLog: true }).pipe(
+    return HttpLayerRouter.serve(Layer.mergeAll(Routes, AdminRoutes.layer), {
+      disableLogger: true,
+      disableListenLog: true
+    }).pipe(
       Layer.merge(CutStragglers),
       Layer.provide(NodeHttpServer.layer(() => server, { port, host })),
       Layer.mapError((error) => cannotListen(host, port, error))

@@ -38,6 +38,8 @@ export interface OutboxRow {
   readonly headers: string | undefined
   /** Message-level failures so far, before this try. */
   readonly attempts: number
+  /** Whether it waited for a retry until now, and so held back the later rows of its aggregate. */
+  readonly waited: boolean
   /** `created_at`, in whole seconds since 1970. */
   readonly createdAtSeconds: number
   /** Age of the row at the claim, by the database's clock. */

@@ -70,7 +70,8 @@ export class Settings extends Context.Tag("pg-listener/Settings")<Settings, Sett
   ): Layer.Layer<Settings, SettingsError> => Layer.effect(this, readSettings(environment, needs))
 }
 
-const processEnvironment = (): Environment => process.env
+/** The process's own. */
+export const processEnvironment = (): Environment => process.env
 
 /** Whether the process was told to log for people; to be known even when the rest of the environment is no good. */
 export const logsForPeople = (environment: Environment = processEnvironment()): boolean =>

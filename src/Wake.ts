@@ -7,6 +7,12 @@
 import * as Effect from "effect/Effect"
 import * as Queue from "effect/Queue"
 
+/**
+ * The payload of a notification on the wake channel that stands for {@link Wake.ringFull}: for whoever makes old rows pending
+ * again. Without a payload it stands for {@link Wake.ring}, which is what the doorbell sends.
+ */
+export const FULL = "full"
+
 export interface Wake {
   /** There may be new rows. */
   readonly ring: Effect.Effect<void>

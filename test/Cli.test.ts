@@ -3,7 +3,8 @@ import { assert, describe, it } from "@effect/vitest"
 import * as Console from "effect/Console"
 import * as Effect from "effect/Effect"
 import * as Exit from "effect/Exit"
-import { exitCode, reportAtEdge } from "../src/Cli.js"
+import * as FiberId from "effect/FiberId"
+import { endsByStop, exitCode, reportAtEdge } from "../src/Cli.js"
 import { SchemaError, SettingsError } from "../src/Errors.js"
 import { logsForPeople, Settings } from "../src/Settings.js"
 
@@ -44,7 +45,7 @@ describe("an environment that can't be used", () => {
         problem: "is not a setting of pg-listener; did you mean PG_LISTENER_BATCH_SIZE?",
         mend: "Correct the name, or take it away"
       })
-      assert.strictEqual(exitCode(exit), 1)
+      assert.strictEqual(exitCode(exit, true), 1)
     })
   )
 
@@ -78,8 +79,17 @@ describe("a problem and its mend", () => {
 })
 
 describe("the exit code", () => {
-  it("is 0 after a success and 1 after a failure", () => {
-    assert.strictEqual(exitCode(Exit.void), 0)
-    assert.strictEqual(exitCode(Exit.fail("gone")), 1)
+  it("is 0 after a success, or what the command gave, and 1 after a failure", () => {
+    assert.strictEqual(exitCode(Exit.void, true), 0)
+    assert.strictEqual(exitCode(Exit.succeed(3), false), 3)
+    assert.strictEqual(exitCode(Exit.fail("gone"), true), 1)
+  })
+
+  it("is 0 when a signal stops the service, and 1 when it cuts a command short, whose work was not done", () => {
+    const codeOf = (...args: ReadonlyArray<string>) => exitCode(Exit.interrupt(FiberId.none), endsByStop(args))
+    assert.strictEqual(codeOf(), 0)
+    assert.strictEqual(codeOf("run"), 0)
+    assert.strictEqual(codeOf("migrate"), 1)
+    assert.strictEqual(codeOf("dead-letters", "retry", "--all"), 1)
   })
 })

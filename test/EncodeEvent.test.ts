@@ -32,6 +32,7 @@ const row = (over: Partial<OutboxRow> = {}): OutboxRow => ({
   payloadBytes: 8,
   headers: undefined,
   attempts: 0,
+  waited: false,
   createdAtSeconds: 1_764_532_800,
   ageSeconds: 0,
   ...over

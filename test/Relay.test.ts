@@ -122,6 +122,24 @@ describe("what the LISTEN session tells", () => {
     })
   )
 
+  it.scoped(
+    '"full" on the wake channel starts a full claim, and on any other channel is a payload like any other',
+    () =>
+      Effect.gen(function* () {
+        const { listen, outbox, publishedBodies } = yield* start()
+        const fullClaims = () => outbox.claimsMade.map(({ full }) => full)
+        outbox.claimsMade.length = 0
+        yield* listen.emit(notify("event_outbox"), notify("event_outbox", "full"), notify("event_outbox"))
+        yield* settle
+        assert.strictEqual(fullClaims()[0], true)
+        outbox.claimsMade.length = 0
+        yield* listen.emit(notify("campaign_click", "full"), notify("event_outbox"))
+        yield* settle
+        assert.notInclude(fullClaims(), true)
+        assert.deepStrictEqual(publishedBodies(), [])
+      })
+  )
+
   it.scoped("a notification on a routed channel starts a claim at once, and is published when it has no row", () =>
     Effect.gen(function* () {
       const { listen, outbox, publishedBodies } = yield* start()

@@ -103,6 +103,9 @@ describe("one relay cycle", () => {
       assert.isFalse((yield* cycle()).released)
       outbox.claims.push(Effect.succeed({ rows: [row(2, { attempts: 1 })], contended: false }))
       assert.isTrue((yield* cycle()).released)
+      // A dead letter that is sent again has all its attempts before it.
+      outbox.claims.push(Effect.succeed({ rows: [row(2, { attempts: 0, waited: true })], contended: false }))
+      assert.isTrue((yield* cycle()).released)
       publisher.state.outcome = () => Outcome.Refused({ reason: "nacked", permanent: false })
       outbox.claims.push(Effect.succeed({ rows: [row(3, { attempts: 1 })], contended: false }))
       assert.isFalse((yield* cycle()).released)

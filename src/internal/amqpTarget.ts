@@ -173,15 +173,20 @@ const tlsAdvice: { readonly [fault in TlsFault]: string } = {
   "client certificate": "Give a certificate that the broker takes, and its key, in AMQP_URL's certfile and keyfile"
 }
 
+const checkPassword = "Check user and password in AMQP_URL, or in the file that AMQP_URL_FILE names"
+const speakTls = "If the broker speaks TLS at this port, write amqps://"
+
 /** What a person can do about a connect that failed; `undefined` when the error says enough. */
 export const amqpAdvice = (cause: unknown, { protocol }: AmqpTarget["connect"]): string | undefined => {
   const fault = tlsFault(cause)
   if (fault !== undefined) return tlsAdvice[fault]
   const words = cause instanceof Error ? cause.message : ""
-  if (/ACCESS.REFUSED/.test(words)) {
-    return "Check user and password in AMQP_URL, or in the file that AMQP_URL_FILE names"
-  }
+  if (/ACCESS.REFUSED/.test(words)) return checkPassword
   // All that a broker says to plain bytes at its port for TLS: it hangs up, or resets what it did not read.
   const hangsUp = /^Socket closed abruptly|\b(ECONNRESET|EPIPE)\b/.test(words)
-  return protocol === "amqp" && hangsUp ? "If the broker speaks TLS at this port, write amqps://" : undefined
+  return protocol === "amqp" && hangsUp ? speakTls : undefined
 }
+
+/** The advice that a reason ends with, if it does. */
+export const amqpAdviceIn = (reason: string): string | undefined =>
+  [...Object.values(tlsAdvice), checkPassword, speakTls].find((advice) => reason.endsWith(advice))

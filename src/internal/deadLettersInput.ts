@@ -38,7 +38,7 @@ export const listParameters = [...filterParameters, "limit", "after", "order"] a
 export const likely = (name: string, known: ReadonlyArray<string>): string | undefined => {
   const [nearest] = known
     .map((candidate) => ({ candidate, distance: editDistance(name.toLowerCase(), candidate.toLowerCase()) }))
-    .filter(({ candidate, distance }) => distance <= Math.max(1, Math.floor(candidate.length / 3)))
+    .filter(({ candidate, distance }) => distance <= Math.max(2, Math.floor(candidate.length / 3)))
     .sort((a, b) => a.distance - b.distance)
   return nearest?.candidate
 }

@@ -108,16 +108,19 @@ const REVIVE = "attempts = 0, retry_after = now(), dead_at = null"
 const REF = `o.seq::text as seq, o.id::text as id, o.channel, left(o.event_type, 1000) as "eventType",
   o.aggregate_type as "aggregateType", o.aggregate_id as "aggregateId"`
 
+/** By the key of `id` first: offered the id beside the condition, the planner may walk all dead letters to find it. */
+const withId = ({ outbox }: OutboxNames): string => `o.seq = (select i.seq from ${outbox} i where i.id = $1::uuid)`
+
 /** $1: id. No row when it is no dead letter (any more). */
-export const retryOne = ({ outbox }: OutboxNames): string => `
-update ${outbox} o set ${REVIVE}
-where o.id = $1::uuid and ${DEAD}
+export const retryOne = (names: OutboxNames): string => `
+update ${names.outbox} o set ${REVIVE}
+where ${withId(names)} and ${DEAD}
 returning ${REF}`
 
 /** $1: id. No row when it is no dead letter (any more). */
-export const discardOne = ({ outbox }: OutboxNames): string => `
-delete from ${outbox} o
-where o.id = $1::uuid and ${DEAD}
+export const discardOne = (names: OutboxNames): string => `
+delete from ${names.outbox} o
+where ${withId(names)} and ${DEAD}
 returning ${REF}`
 
 /**

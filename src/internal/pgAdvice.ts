@@ -31,10 +31,16 @@ export const pgAdvice = (cause: unknown): string | undefined => {
   const fault = tlsFault(cause)
   if (fault !== undefined) return tlsAdvice[fault]
   if (cause.message.includes("pg_hba.conf")) {
-    return cause.message.includes("no encryption") ? `Write sslmode=require or stricter. Or: ${addLine}` : addLine
+    return cause.message.includes("no encryption") ? encrypt : addLine
   }
   return "code" in cause && typeof cause.code === "string" ? byState[cause.code] : undefined
 }
+
+const encrypt = `Write sslmode=require or stricter. Or: ${addLine}`
+
+/** The advice that a reason ends with, if it does. */
+export const pgAdviceIn = (reason: string): string | undefined =>
+  [...Object.values(tlsAdvice), ...Object.values(byState), encrypt, addLine].find((advice) => reason.endsWith(advice))
 
 const bothFormsRefused = "refused with TLS and without"
 

@@ -39,8 +39,8 @@ interface Doorbell {
 
 type VerifySettings = Pick<SettingsShape, "schema" | "wakeChannel" | "pollInterval">
 
-const runMigrate = "Run: node dist/main.js migrate"
-const runGrants = "Grant it what sql/roles/grants.sql lists for the relay"
+export const runMigrate = "Run: node dist/main.js migrate"
+export const runGrants = "Grant it what sql/roles/grants.sql lists for the relay"
 
 const problemIn = (schema: string, seen: Inspection | undefined): SchemaError | undefined => {
   const place = `schema "${schema}"`

@@ -1,23 +1,10 @@
 /** SIGTERM and SIGINT while the service is still starting: from its first line on, that is a stop like any other. */
 import { assert, describe, it } from "@effect/vitest"
 import * as Effect from "effect/Effect"
+import { armed, sayWhenArmed } from "../support/armed.js"
 import { eventually } from "../support/eventually.js"
 import { freshVhost, migratedDatabase } from "../support/Servers.js"
 import { startService } from "../support/Service.js"
-
-const armed = "listens to signals"
-
-/**
- * Says when the program's own handler is in place, before any package is loaded. What comes before is Node's own start, in
- * which nobody can handle anything.
- */
-const sayWhenArmed = `--import=data:text/javascript,${encodeURIComponent(
-  `process.on("newListener", (name) => {
-     // Written so that this text, which is on the stack too, does not match itself.
-     const ours = !/node[_]modules/.test(new Error().stack)
-     if (name === "SIGTERM" && ours) queueMicrotask(() => process.stdout.write("${armed}\\n"))
-   })`
-)}`
 
 describe("a stop in the first second", () => {
   for (const [signal, delaysMillis] of [

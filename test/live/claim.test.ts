@@ -45,6 +45,7 @@ describe("a claim", () => {
           payloadBytes: 33,
           headers: '{"traceparent": "00-1"}',
           attempts: 0,
+          waited: false,
           createdAtSeconds: Date.UTC(2026, 0, 2, 3, 4, 5) / 1000,
           ageSeconds: 0
         }

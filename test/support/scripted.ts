@@ -24,6 +24,7 @@ export const row = (seq: number, over: Partial<OutboxRow> = {}): OutboxRow => ({
   payloadBytes: 10,
   headers: undefined,
   attempts: 0,
+  waited: (over.attempts ?? 0) > 0,
   createdAtSeconds: 0,
   ageSeconds: 0,
   ...over
