@@ -5,6 +5,7 @@
  */
 import * as Data from "effect/Data"
 import * as Effect from "effect/Effect"
+import * as Schedule from "effect/Schedule"
 import * as Schema from "effect/Schema"
 
 /** The API can't be reached, refuses, or answers what we do not understand. `status` when it answered. */
@@ -93,8 +94,16 @@ export const make = (url: string, vhost = "/"): ManagementApi => {
       Effect.map(({ text }) => text)
     )
   }
+  /** A PUT or a DELETE may be asked again: a broker that is just starting answers nobody for some seconds. */
   const ask = (method: string, path: ReadonlyArray<string>, body?: unknown) =>
-    Effect.asVoid(request(method, path, body))
+    request(method, path, body).pipe(
+      Effect.retry({
+        while: ({ status }) => status === undefined && method !== "POST",
+        schedule: Schedule.spaced("500 millis"),
+        times: 40
+      }),
+      Effect.asVoid
+    )
   const read = <A, I>(schema: Schema.Schema<A, I>, method: string, path: ReadonlyArray<string>, body?: unknown) =>
     Effect.flatMap(request(method, path, body), (text) =>
       Schema.decode(Schema.parseJson(schema))(text).pipe(
